@@ -1,0 +1,34 @@
+# Two commands matter: `make demo` and `make test`. Each sets up .venv first, from nothing but Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-slow lint setup wheel clean
+
+demo: setup  ## Train on the bundled graph, evaluate, predict; about two minutes on two cores
+	$(BIN)/eans train demo --out runs/demo
+	$(BIN)/eans predict runs/demo --head $(DEMO_HEAD) --relation $(DEMO_RELATION) -k 5
+
+test: setup lint  ## Everything that must hold for a change to land
+	$(BIN)/python -m pytest
+
+test-slow: setup  ## Checks that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+wheel: setup
+	$(BIN)/python -m build --wheel
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

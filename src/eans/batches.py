@@ -1,0 +1,95 @@
+"""The endless stream of training batches, on the device.
+
+Batches alternate between corrupting tails and heads; each side walks through its own shuffles of the training
+triples, one shuffle after the other, so every batch is full and every triple is seen equally often. What batch a step
+sees depends on the seed and the step alone: the position in the data is an integer, and nothing needs saving.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from eans.graph import KnowledgeGraph, Side, subsampling_weights
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def mix(*parts: int) -> int:
+    """A 63-bit seed from several integers (splitmix64), so that neighbouring steps get unrelated streams."""
+    state = 0
+    for part in parts:
+        state = (state + part + _GOLDEN) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        state ^= state >> 31
+    return state >> 1
+
+
+class Batch(NamedTuple):
+    """Positives of one step.
+
+    Attributes:
+        triples: int64 ``[B, 3]``.
+        side: the end to corrupt.
+        weight: float32 ``[B]``.
+    """
+
+    triples: Tensor
+    side: Side
+    weight: Tensor
+
+
+class BatchStream:
+    """Batches of a graph's training triples by step number.
+
+    Args:
+        graph: where the triples come from.
+        batch_size: B; a graph with fewer triples repeats them within a batch.
+        seed: fixes the shuffles.
+        subsampling: weight positives by `subsampling_weights` (otherwise equally).
+        device: where batches live.
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        batch_size: int,
+        seed: int,
+        subsampling: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.triples = graph.train.to(device)
+        weights = subsampling_weights(graph.train, graph.num_relations) if subsampling else torch.ones(len(graph.train))
+        self.weights = weights.to(device)
+        self.batch_size = batch_size
+        self.seed = seed
+        self._shuffles: dict[tuple[Side, int], Tensor] = {}
+
+    def _shuffle(self, side: Side, epoch: int) -> Tensor:
+        """The permutation of one epoch, drawn on the CPU so that every device sees the same one."""
+        if (side, epoch) not in self._shuffles:
+            generator = torch.Generator().manual_seed(mix(self.seed, side == "head", epoch))
+            permutation = torch.randperm(len(self.triples), generator=generator).to(self.triples.device)
+            self._shuffles = {
+                key: kept for key, kept in self._shuffles.items() if key[0] != side or key[1] == epoch - 1
+            }
+            self._shuffles[side, epoch] = permutation
+        return self._shuffles[side, epoch]
+
+    def __getitem__(self, step: int) -> Batch:
+        """The batch of a step, counted from 0; even steps corrupt tails."""
+        side: Side = "tail" if step % 2 == 0 else "head"
+        start = (step // 2) * self.batch_size
+        parts, missing = [], self.batch_size
+        while missing:
+            epoch, offset = divmod(start, len(self.triples))
+            part = self._shuffle(side, epoch)[offset : offset + missing]
+            parts.append(part)
+            start += len(part)
+            missing -= len(part)
+        rows = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return Batch(self.triples[rows], side, self.weights[rows])

@@ -1,0 +1,173 @@
+"""The command line: parse, make one library call, print.
+
+Heavy imports happen inside the commands, so that ``eans --help`` answers at once. Exit status: 0 for success, 1 for a
+run that failed, 2 for a mistake in the call.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eans._version import __version__
+from eans.errors import EansError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Knowledge-graph embeddings with entity-aware negative sampling.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, fetch one.")
+recipes_app = typer.Typer(help="Recipes: list them, show one, list the keys.")
+app.add_typer(data_app, name="data")
+app.add_typer(recipes_app, name="recipes")
+
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(f"eans {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="Recipe name (see `eans recipes`) or TOML file. Default: the dataset's own.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Dataset name or folder. Default: the recipe's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create. Default: a new one under runs/.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Short for --set train.seed=N.")] = None,
+    device: DeviceOption = "auto",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; repeatable.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
+) -> None:
+    """Train a model, evaluate it, and keep everything in a run folder."""
+    if resume is not None:
+        if recipe is not None or data is not None or out is not None or seed is not None or set_:
+            raise UsageError(
+                "--resume continues a run as it was: give no recipe, --data, --out, --seed or --set with it"
+            )
+        from eans.display import resume_with_display
+
+        resume_with_display(resume, device)
+        return
+    from eans.display import train_with_display
+
+    overrides = [*(set_ or []), *([f"train.seed={seed}"] if seed is not None else [])]
+    train_with_display(recipe, data, out, device, overrides)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    ties: Annotated[str, typer.Option(help="realistic, optimistic or pessimistic.")] = "realistic",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON: everything, also by relation.")] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Rank a split with a trained model: filtered MR, MRR and Hits@k."""
+    from eans.display import evaluate_with_display
+
+    evaluate_with_display(run, split, ties, json, device)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    head: Annotated[str | None, typer.Option(help="Head entity.")] = None,
+    relation: Annotated[str | None, typer.Option(help="Relation.")] = None,
+    tail: Annotated[str | None, typer.Option(help="Tail entity.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many.")] = 10,
+    known: Annotated[str, typer.Option(help="filter: leave known triples out. mark: keep and mark them.")] = "filter",
+    format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    device: DeviceOption = "auto",
+) -> None:
+    """Complete a triple: give two of --head, --relation, --tail."""
+    from eans.display import predict_with_display
+
+    predict_with_display(run, {"head": head, "relation": relation, "tail": tail}, k, known, format, device)
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """All registered datasets."""
+    from eans.display import show_datasets
+
+    show_datasets()
+
+
+@data_app.command("info")
+def data_info(name: Annotated[str, typer.Argument(help="Dataset name or folder.")]) -> None:
+    """Sizes, relations and origin of a dataset."""
+    from eans.display import show_dataset
+
+    show_dataset(name)
+
+
+@data_app.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
+    """Make sure that a dataset is on this machine; print its folder."""
+    from eans.display import fetch_dataset
+
+    fetch_dataset(name)
+
+
+@recipes_app.callback(invoke_without_command=True)
+def recipes_list(context: typer.Context) -> None:
+    """All recipes."""
+    if context.invoked_subcommand is None:
+        from eans.display import show_recipes
+
+        show_recipes()
+
+
+@recipes_app.command("show")
+def recipes_show(name: Annotated[str, typer.Argument(help="Recipe name or TOML file.")]) -> None:
+    """A recipe as TOML, all defaults filled in."""
+    from eans.recipes import load, to_toml
+
+    typer.echo(to_toml(load(name)), nl=False)
+
+
+@recipes_app.command("keys")
+def recipes_keys() -> None:
+    """Every key a recipe may set, with its default and meaning."""
+    from eans.display import show_keys
+
+    show_keys()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `eans` command."""
+    command: Any = typer.main.get_command(app)
+    try:
+        status = command.main(args=arguments, prog_name="eans", standalone_mode=False)
+    except EansError as error:
+        _fail(str(error), 2 if isinstance(error, UsageError) else 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:  # the reader, such as `head`, has gone
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        # Typer reports wrong options by exceptions of its own that know how to show themselves.
+        if hasattr(error, "show") and hasattr(error, "exit_code"):
+            error.show()
+            sys.exit(error.exit_code)
+        raise
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"eans: error: {message}", file=sys.stderr)
+    sys.exit(status)

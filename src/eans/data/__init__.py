@@ -1,0 +1,31 @@
+"""Graphs from disk: folders of triples, and benchmarks by name."""
+
+from eans.data.download import Progress
+from eans.data.readers import load_folder
+from eans.data.registry import (
+    Dataset,
+    DatasetInfo,
+    Sizes,
+    Source,
+    bundled_name,
+    cache_folder,
+    datasets,
+    get,
+    info,
+    load,
+)
+
+__all__ = [
+    "Dataset",
+    "DatasetInfo",
+    "Progress",
+    "Sizes",
+    "Source",
+    "bundled_name",
+    "cache_folder",
+    "datasets",
+    "get",
+    "info",
+    "load",
+    "load_folder",
+]

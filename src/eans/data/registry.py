@@ -1,0 +1,282 @@
+"""Graphs that are known by name: the public benchmarks and the ones that come with the package.
+
+A benchmark is looked for in ``$EANS_DATA/<name>/``, then in the user's cache (``$EANS_CACHE/<name>/`` when set), and
+else downloaded into the cache. Wherever its files come from, they must be the published ones: a name stands for the
+same triples, with the same ids, on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from platformdirs import user_cache_dir
+
+from eans.data.download import Progress, fetch
+from eans.data.readers import find_splits, load_folder, missing_split, text_sha256
+from eans.errors import DataError, UsageError, did_you_mean
+from eans.graph import SPLITS, KnowledgeGraph, Split
+
+PUBLIC_COPIES = "https://raw.githubusercontent.com/DeepGraphLearning/KnowledgeGraphEmbedding/master/data"
+"""Where the benchmarks are downloaded from; ``$EANS_MIRROR`` replaces it and must serve the same relative paths."""
+
+FoundIn = Literal["bundled", "EANS_DATA", "cache"]
+BUNDLED = Path(__file__).parent / "bundled"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a graph is; entities and relations are counted over all three splits."""
+
+    entities: int
+    relations: int
+    train: int
+    valid: int
+    test: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A split as it is published.
+
+    Attributes:
+        path: of the file below the base URL.
+        sha256: of the text with LF line ends.
+        download_sha256: of the bytes as served; it differs where the public copy has CRLF line ends.
+    """
+
+    path: str
+    sha256: str
+    download_sha256: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A graph with a name.
+
+    Attributes:
+        name: what `load` takes.
+        description: one line on what the graph is.
+        licence: one line on what may be done with it.
+        sizes: the published sizes; None for a bundled graph, which can be counted.
+        sources: the published files; empty for a bundled graph.
+        folder: where a bundled graph lies; None for a download.
+    """
+
+    name: str
+    description: str
+    licence: str
+    sizes: Sizes | None = None
+    sources: Mapping[Split, Source] = field(default_factory=dict, hash=False)
+    folder: Path | None = None
+
+    @property
+    def bundled(self) -> bool:
+        """Whether the graph comes with the package."""
+        return self.folder is not None
+
+    @property
+    def sha256(self) -> dict[Split, str]:
+        """Per split, the SHA-256 of the published text with LF line ends."""
+        return {split: source.sha256 for split, source in self.sources.items()}
+
+    @property
+    def urls(self) -> dict[Split, str]:
+        """Per split, where it is downloaded from; follows ``$EANS_MIRROR``."""
+        base = (os.environ.get("EANS_MIRROR") or PUBLIC_COPIES).rstrip("/")
+        return {split: f"{base}/{source.path}" for split, source in self.sources.items()}
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A `Dataset` as this machine sees it.
+
+    Attributes:
+        dataset: the entry of the registry.
+        sizes: published, or counted for a bundled graph.
+        folder: where the files are; None when they must be downloaded first.
+        found_in: what led to `folder`.
+    """
+
+    dataset: Dataset
+    sizes: Sizes
+    folder: Path | None
+    found_in: FoundIn | None
+
+
+FB15K_237 = Dataset(
+    name="fb15k-237",
+    description="Freebase facts on people, films, places and sports, without inverse relations (Toutanova & Chen 2015)",
+    licence="CC BY (Freebase)",
+    sizes=Sizes(entities=14_541, relations=237, train=272_115, valid=17_535, test=20_466),
+    sources={
+        "train": Source(
+            "FB15k-237/train.txt",
+            "61099230e4439f90885ca9767739e31e8e32f54736fa1c35952b27997bc7c08a",
+            "6e4c2782169af21e9743f3b1d200886f5d595bf6bc504ec1351720949c5cdfae",
+        ),
+        "valid": Source(
+            "FB15k-237/valid.txt",
+            "749cbe9d923bac7b9354da5614ecfed2e0220256d442c3e04a6b303db1f273d9",
+            "cf6309010852f6a8d47a45df830a426415d1ee6f7a3970a8376ff1fb81db4a5c",
+        ),
+        "test": Source(
+            "FB15k-237/test.txt",
+            "e2e35e8e6113de220140b6f44dc71a5207b0fc6872d575e874aefe13259b655b",
+            "5711cf41623ceb4eacc50eb6108a3ca6565c7492e3caaf82a3e355cc660d1574",
+        ),
+    },
+)
+
+
+def _same(path: str, sha256: str) -> Source:
+    return Source(path, sha256, sha256)
+
+
+WN18RR = Dataset(
+    name="wn18rr",
+    description="WordNet synsets and their lexical relations, without inverse relations (Dettmers et al. 2018)",
+    licence="WordNet licence (free use and redistribution with its notice)",
+    sizes=Sizes(entities=40_943, relations=11, train=86_835, valid=3_034, test=3_134),
+    sources={
+        "train": _same("wn18rr/train.txt", "038612e783c215ee5f3ca9fbfca27b8d0739be1028fe4ee7c174aecf0b83d5df"),
+        "valid": _same("wn18rr/valid.txt", "453ce7202afa58094a04d2b1560ee2b02660f1c260b32ce6651c8ccedd1028ab"),
+        "test": _same("wn18rr/test.txt", "0383bceaaa1096cf3c03ec021ed0048068e2355dbfc0239b292cefdac821cec5"),
+    },
+)
+
+DOWNLOADS = (FB15K_237, WN18RR)
+
+
+def datasets() -> tuple[Dataset, ...]:
+    """Every graph that has a name: the bundled ones first."""
+    folders = sorted(path for path in BUNDLED.glob("*") if path.is_dir() and not path.name.startswith(("_", ".")))
+    return (*map(_bundled, folders), *DOWNLOADS)
+
+
+def load(name_or_path: str | Path, *, download: bool = True, progress: Progress | None = None) -> KnowledgeGraph:
+    """Load a graph by name, or from a folder of train, valid and test files.
+
+    Args:
+        name_or_path: a string that is a registered name means that graph; anything else is a folder.
+        download: whether a benchmark that is not on this machine may be downloaded.
+        progress: told of the bytes of a download as ``progress(file, done, total)``.
+    """
+    known = _by_name()
+    if isinstance(name_or_path, str) and name_or_path in known:
+        folder = get(name_or_path, download=download, progress=progress)
+        # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.
+        return load_folder(folder, name=name_or_path, use_dicts=known[name_or_path].bundled)
+    looks_like_path = isinstance(name_or_path, Path) or "/" in name_or_path or os.sep in name_or_path
+    if not looks_like_path and not os.path.lexists(name_or_path):
+        raise _unknown(str(name_or_path))
+    return load_folder(name_or_path)
+
+
+def get(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:
+    """Make sure that the graph `name` is on this machine, complete and as published; return its folder."""
+    dataset = _lookup(name)
+    if dataset.folder is not None:
+        return dataset.folder
+    folder, _ = _locate(dataset)
+    if folder is None:
+        if not download:
+            raise DataError(f"{name}: not on this machine; allow the download or {_by_hand(dataset)}")
+        folder = _download(dataset, progress)
+    _verify(dataset, folder)
+    return folder
+
+
+def info(name: str) -> DatasetInfo:
+    """Sizes of the graph `name` and where this machine has it. Downloads and verifies nothing."""
+    dataset = _lookup(name)
+    folder, found_in = _locate(dataset)
+    sizes = dataset.sizes
+    if sizes is None:
+        graph = load(name)
+        sizes = Sizes(graph.num_entities, graph.num_relations, *(len(graph.split(split)) for split in SPLITS))
+    return DatasetInfo(dataset, sizes, folder, found_in)
+
+
+def bundled_name() -> str:
+    """The graph that is used when none is named."""
+    return next(dataset.name for dataset in datasets() if dataset.bundled)
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept."""
+    return Path(os.environ.get("EANS_CACHE") or user_cache_dir("eans"))
+
+
+def _bundled(folder: Path) -> Dataset:
+    description, licence = (folder / "DESCRIPTION").read_text(encoding="utf-8").splitlines()
+    return Dataset(folder.name, description, licence, folder=folder)
+
+
+def _by_name() -> dict[str, Dataset]:
+    return {dataset.name: dataset for dataset in datasets()}
+
+
+def _lookup(name: str) -> Dataset:
+    known = _by_name()
+    if name not in known:
+        raise _unknown(name)
+    return known[name]
+
+
+def _unknown(name: str) -> UsageError:
+    names = list(_by_name())
+    return UsageError(
+        f"unknown dataset '{name}'{did_you_mean(name, names)} (known: {', '.join(names)}; or give the path of a folder)"
+    )
+
+
+def _by_hand(dataset: Dataset) -> str:
+    return f"put the files into $EANS_DATA/{dataset.name}/"
+
+
+def _locate(dataset: Dataset) -> tuple[Path | None, FoundIn | None]:
+    """The folder to use without a download, and what led there.
+
+    In ``$EANS_DATA`` a folder is the user's word, complete or not; in the cache an incomplete one is a download that
+    was cut short.
+    """
+    if dataset.folder is not None:
+        return dataset.folder, "bundled"
+    if own := os.environ.get("EANS_DATA"):
+        if not Path(own).is_dir():
+            raise DataError(f"EANS_DATA={own}: no such folder; correct or unset the variable")
+        folder = Path(own) / dataset.name
+        if folder.exists():
+            return folder, "EANS_DATA"
+    folder = cache_folder() / dataset.name
+    if folder.is_dir() and len(find_splits(folder)) == len(SPLITS):
+        return folder, "cache"
+    return None, None
+
+
+def _download(dataset: Dataset, progress: Progress | None) -> Path:
+    folder = cache_folder() / dataset.name
+    present = find_splits(folder) if folder.is_dir() else {}
+    urls = dataset.urls
+    for split, source in dataset.sources.items():
+        if split not in present:
+            target = folder / f"{split}.txt"
+            fetch(urls[split], target, source.download_sha256, otherwise=_by_hand(dataset), progress=progress)
+    return folder
+
+
+def _verify(dataset: Dataset, folder: Path) -> None:
+    files = find_splits(folder)
+    for split, expected in dataset.sha256.items():
+        if split not in files:
+            raise missing_split(folder, split)
+        found = text_sha256(files[split])
+        if found != expected:
+            raise DataError(
+                f"{files[split]}: is not the published {dataset.name} {split} split; its text has SHA-256 "
+                f"{found[:12]}… instead of {expected[:12]}…; delete it or load the folder by path"
+            )

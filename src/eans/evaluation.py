@@ -1,0 +1,198 @@
+"""Filtered link-prediction ranking over all entities and all triples of a split, and the metrics made from it.
+
+Protocol: for each triple and each side, every entity is a candidate; other candidates that form a known triple (train,
+valid or test) are left out; entities that train never saw stay in. The true entity's score is read from the same
+tensor that it is ranked against, so no rounding difference can move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from eans._version import __version__
+from eans.errors import RunError
+from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, column
+from eans.models import Model
+
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+TIES: tuple[Ties, ...] = ("realistic", "optimistic", "pessimistic")
+HITS = (1, 3, 10)
+CATEGORIES = ("1-1", "1-N", "N-1", "N-N", "unseen")
+DEFAULT_MEMORY = 512 * 2**20
+# Bytes per candidate while a block is ranked: the scores, one float temporary, two comparison masks.
+BYTES_PER_CANDIDATE = 10
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Averages over ranks: mean rank, mean reciprocal rank, share of ranks at most k."""
+
+    count: int
+    mr: float
+    mrr: float
+    hits: Mapping[int, float]
+
+    @classmethod
+    def of(cls, ranks: Tensor) -> Metrics:
+        """Metrics of float64 ranks ``[n]``; all zero for n = 0."""
+        if not len(ranks):
+            return cls(0, 0.0, 0.0, dict.fromkeys(HITS, 0.0))
+        hits = {k: (ranks <= k).double().mean().item() for k in HITS}
+        return cls(len(ranks), ranks.mean().item(), ranks.reciprocal().mean().item(), hits)
+
+    def to_dict(self) -> dict[str, float]:
+        """``{"mr", "mrr", "hits@1", "hits@3", "hits@10"}``."""
+        return {"mr": self.mr, "mrr": self.mrr, **{f"hits@{k}": value for k, value in self.hits.items()}}
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many candidates beat or tie the truth, for each triple and side.
+
+    Attributes:
+        graph, split: what was ranked.
+        triples: int64 ``[n, 3]``.
+        greater, equal: per side, int64 ``[n]``: candidates scored higher than, and exactly like, the true entity.
+    """
+
+    graph: KnowledgeGraph
+    split: Split
+    triples: Tensor
+    greater: Mapping[Side, Tensor]
+    equal: Mapping[Side, Tensor]
+
+    def ranks(self, side: Side, ties: Ties = "realistic") -> Tensor:
+        """Ranks from 1, float64 ``[n]``. Ties: best place, worst place, or the mean of both (realistic)."""
+        share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+        return 1.0 + self.greater[side].double() + share * self.equal[side].double()
+
+    def metrics(self, ties: Ties = "realistic") -> dict[str, Any]:
+        """Everything that is reported: both sides, each side, by relation and by relation category."""
+        ranks = {side: self.ranks(side, ties) for side in SIDES}
+
+        def summary(rows: Tensor | slice) -> dict[str, dict[str, float]]:
+            sides = {side: ranks[side][rows] for side in SIDES}
+            return {
+                "both": Metrics.of(torch.cat(list(sides.values()))).to_dict(),
+                **{side: Metrics.of(values).to_dict() for side, values in sides.items()},
+            }
+
+        result: dict[str, Any] = {"triples": len(self.triples), **summary(slice(None))}
+        relations = self.triples[:, RELATION]
+        result["by_relation"] = {
+            self.graph.relations[relation]: {"triples": int((relations == relation).sum())}
+            | summary(relations == relation)["both"]
+            for relation in torch.unique(relations).tolist()
+        }
+        category = relation_categories(self.graph)[relations]
+        result["by_category"] = {
+            name: {"triples": int((category == index).sum()), **summary(category == index)}
+            for index, name in enumerate(CATEGORIES)
+            if bool((category == index).any())
+        }
+        return result
+
+
+def relation_categories(graph: KnowledgeGraph) -> Tensor:
+    """Index into `CATEGORIES` for each relation, int64 ``[R]``.
+
+    A side counts as "N" when train has on average at least 1.5 different entities there per entity on the other side
+    (Bordes et al., 2013).
+    """
+
+    def distinct_pairs(side: int) -> Tensor:
+        pairs = torch.unique(graph.train[:, [RELATION, side]], dim=0)
+        return torch.bincount(pairs[:, 0], minlength=graph.num_relations)
+
+    triples = torch.unique(graph.train, dim=0)[:, RELATION]
+    count = torch.bincount(triples, minlength=graph.num_relations)
+    tails_per_head = count / distinct_pairs(HEAD).clamp(min=1)
+    heads_per_tail = count / distinct_pairs(TAIL).clamp(min=1)
+    category = (tails_per_head >= 1.5).long() + 2 * (heads_per_tail >= 1.5).long()
+    return torch.where(count == 0, CATEGORIES.index("unseen"), category)
+
+
+def rank(
+    model: Model,
+    graph: KnowledgeGraph,
+    split: Split = "test",
+    *,
+    limit: int = 0,
+    memory: int = DEFAULT_MEMORY,
+    progress: Callable[[int, int], None] | None = None,
+) -> Ranks:
+    """Rank the true entity of each triple among all entities, on both sides.
+
+    Args:
+        model: on any device; the work is done there.
+        graph: supplies the triples and the filter.
+        split: which triples to rank.
+        limit: rank only this many triples, spread evenly over the split; 0 for all.
+        memory: bound in bytes on the working memory. One row of scores is the least it can do.
+        progress: called with (done, total) counted in queries.
+    """
+    triples = graph.split(split)
+    if limit and limit < len(triples):
+        triples = triples[torch.linspace(0, len(triples) - 1, limit).long()]
+    device = model.entity.device
+    known = graph.known.to(device)
+    block_size = max(1, min(1024, memory // (BYTES_PER_CANDIDATE * graph.num_entities)))
+    greater = {side: torch.empty(len(triples), dtype=torch.int64) for side in SIDES}
+    equal = {side: torch.empty(len(triples), dtype=torch.int64) for side in SIDES}
+    done = 0
+    for side in SIDES:
+        for block in (slice(start, start + block_size) for start in range(0, len(triples), block_size)):
+            batch = triples[block].to(device)
+            scores = model.score_all(batch, side)
+            truth = scores.gather(1, batch[:, column(side), None])
+            if bool(torch.isnan(scores).any()):
+                raise RunError("the model scores NaN, so nothing can be ranked; its training has diverged")
+            # NaN compares false with everything: a filtered candidate neither beats nor ties.
+            scores[known.answers(batch, side)] = torch.nan
+            greater[side][block] = (scores > truth).sum(1).cpu()
+            # The filter removed the true entity too, so it does not tie with itself.
+            equal[side][block] = (scores == truth).sum(1).cpu()
+            done += len(batch)
+            if progress is not None:
+                progress(done, 2 * len(triples))
+    return Ranks(graph, split, triples, greater, equal)
+
+
+def protocol(graph: KnowledgeGraph, ties: Ties = "realistic", limit: int = 0) -> dict[str, Any]:
+    """How the numbers were made: to be printed with them."""
+    return {
+        "task": "entity ranking, head and tail",
+        "candidates": f"all {graph.num_entities} entities",
+        "filtered_against": list(SPLITS),
+        "ties": ties,
+        "triples": "all" if not limit else f"at most {limit} per split",
+        "unseen_entities": f"kept ({graph.unseen_entities()} never occur in train)",
+        "graph": graph.name,
+        "split_sha256": dict(graph.sha256),
+        "eans_version": __version__,
+    }
+
+
+def evaluate(
+    model: Model,
+    graph: KnowledgeGraph,
+    splits: tuple[Split, ...] = ("valid", "test"),
+    *,
+    ties: Ties = "realistic",
+    limit: int = 0,
+    memory: int = DEFAULT_MEMORY,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Metrics of several splits with their protocol: the content of a run's ``metrics.json``."""
+    result: dict[str, Any] = {}
+    for split in splits:
+        if len(graph.split(split)):
+            ranks = rank(model, graph, split, limit=limit, memory=memory, progress=progress)
+            result[split] = ranks.metrics(ties)
+    result["protocol"] = protocol(graph, ties, limit)
+    return result

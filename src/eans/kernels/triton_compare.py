@@ -1,0 +1,230 @@
+"""`compare` for GPUs: a fused forward kernel, and autograd around it and the kernels of `triton_gradients`.
+
+Each candidate row is gathered once and compared with all of a positive's queries; ``[batch, negatives, dim]`` never
+exists. `eans.kernels.reference` defines what is computed. With ``TRITON_INTERPRET=1`` the kernels also run, slowly, on
+a CPU.
+"""
+
+# Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from eans.kernels.reference import Comparison
+from eans.kernels.triton_gradients import (
+    Tile,
+    check_types,
+    entity_gradients,
+    fitted,
+    load_planes,
+    query_gradients,
+    width_of,
+)
+from eans.kernels.triton_rank import compare_all
+
+__all__ = ["MOST_QUERIES", "compare", "compare_all"]
+
+# Queries that one launch compares with a candidate row: as many as one training step has.
+MOST_QUERIES = 3
+
+# Rows are candidates of one positive.
+FORWARD_TILES: dict[str, Tile] = {"dot": Tile(8, 64, 1), "l1": Tile(8, 64, 1), "modulus": Tile(8, 64, 1)}
+
+
+@triton.jit
+def _similarity(query, shift, row, scalar, KIND: tl.constexpr, SHIFTED: tl.constexpr):
+    """What the columns of a tile add to the scores: `query`, `shift` ``[1, C]``, `row` ``[R, C]`` -> ``[R, C]``."""
+    row_re, row_im = row
+    if SHIFTED:
+        row_re += scalar * shift[0]
+        row_im += scalar * shift[1]
+    if KIND == "dot":
+        value = query[0] * row_re
+    elif KIND == "l1":
+        value = -tl.abs(query[0] - row_re)
+    else:
+        real = query[0] - row_re
+        imag = query[1] - row_im
+        value = -tl.sqrt(real * real + imag * imag)
+    return value
+
+
+@triton.jit
+def _forward_kernel(
+    scores,  # [Q, B, N]
+    queries,  # [Q, B, D]
+    table,  # [E, D], rows STRIDE apart
+    entities,  # [B, N]
+    shifts,  # [Q, B, D] or None
+    scalars,  # [E] or None
+    batch,
+    negatives,
+    DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    KIND: tl.constexpr,
+    Q: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Scores of ROWS candidates of one positive with all of its queries.
+
+    The sums stay spread over ``[R, C]`` until the last column: a reduction inside the loop costs several times more.
+    Strides are compile-time constants, because only then can the compiler see that rows are aligned for wide loads.
+    """
+    tiles = tl.cdiv(negatives, ROWS)
+    positive = tl.program_id(0) // tiles
+    candidate = (tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)[:, None]
+    drawn = candidate < negatives
+    pair = positive * negatives + candidate
+    entity = tl.load(entities + pair, mask=drawn, other=0)
+    scalar = 0.0
+    if SHIFTED:
+        scalar = tl.load(scalars + entity, mask=drawn, other=0.0)
+
+    sum0 = tl.zeros([ROWS, COLUMNS], dtype=queries.dtype.element_ty)
+    sum1 = sum0
+    sum2 = sum0
+    for start in range(0, WIDTH, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)[None, :]
+        within = columns < WIDTH
+        here = positive * DIM + columns
+        row = load_planes(table + entity * STRIDE + columns, drawn & within, WIDTH, KIND)
+        query = load_planes(queries + here, within, WIDTH, KIND)
+        shift = query
+        if SHIFTED:
+            shift = load_planes(shifts + here, within, WIDTH, KIND)
+        sum0 += _similarity(query, shift, row, scalar, KIND, SHIFTED)
+        if Q > 1:
+            query = load_planes(queries + batch * DIM + here, within, WIDTH, KIND)
+            if SHIFTED:
+                shift = load_planes(shifts + batch * DIM + here, within, WIDTH, KIND)
+            sum1 += _similarity(query, shift, row, scalar, KIND, SHIFTED)
+        if Q > 2:
+            query = load_planes(queries + 2 * batch * DIM + here, within, WIDTH, KIND)
+            if SHIFTED:
+                shift = load_planes(shifts + 2 * batch * DIM + here, within, WIDTH, KIND)
+            sum2 += _similarity(query, shift, row, scalar, KIND, SHIFTED)
+
+    tl.store(scores + pair, tl.sum(sum0, axis=1)[:, None], mask=drawn)
+    if Q > 1:
+        tl.store(scores + batch * negatives + pair, tl.sum(sum1, axis=1)[:, None], mask=drawn)
+    if Q > 2:
+        tl.store(scores + 2 * batch * negatives + pair, tl.sum(sum2, axis=1)[:, None], mask=drawn)
+
+
+def forward_scores(
+    kind: Comparison, queries: Tensor, table: Tensor, entities: Tensor, shifts: Tensor | None, scalars: Tensor | None
+) -> Tensor:
+    """Scores ``[Q, B, N]`` without gradients; arguments as of `compare`, contiguous except for the table's rows."""
+    count, batch, dim = queries.shape
+    negatives = entities.shape[1]
+    width = width_of(kind, dim)
+    tile = fitted(FORWARD_TILES[kind], width)
+    scores = queries.new_empty(count, batch, negatives)
+    _forward_kernel[(batch * triton.cdiv(negatives, tile.rows),)](
+        scores,
+        queries,
+        table,
+        entities,
+        shifts,
+        scalars,
+        batch,
+        negatives,
+        DIM=dim,
+        WIDTH=width,
+        STRIDE=table.stride(0),
+        KIND=kind,
+        Q=count,
+        SHIFTED=shifts is not None,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        num_warps=tile.warps,
+    )
+    return scores
+
+
+class _Compare(torch.autograd.Function):
+    """Forward and backward of `compare` for at most MOST_QUERIES queries."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kind: Comparison,
+        queries: Tensor,
+        table: Tensor,
+        entities: Tensor,
+        shifts: Tensor | None,
+        scalars: Tensor | None,
+    ) -> Tensor:
+        queries, entities = queries.contiguous(), entities.contiguous()
+        table = table if table.stride(1) == 1 else table.contiguous()
+        if shifts is not None and scalars is not None:
+            shifts, scalars = shifts.contiguous(), scalars.contiguous()
+        ctx.kind = kind
+        ctx.save_for_backward(queries, table, entities, shifts, scalars)
+        with torch.cuda.device_of(queries):
+            return forward_scores(kind, queries, table, entities, shifts, scalars)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        arguments = (ctx.kind, gradient.contiguous(), *ctx.saved_tensors)
+        _, needs_queries, needs_table, _, needs_shifts, needs_scalars = ctx.needs_input_grad
+        to_queries = to_table = to_shifts = to_scalars = None
+        with torch.cuda.device_of(gradient):
+            if needs_queries or needs_shifts:
+                to_queries, to_shifts = query_gradients(*arguments)
+            if needs_table or needs_scalars:
+                to_table, to_scalars = entity_gradients(*arguments)
+        return None, to_queries, to_table, None, to_shifts, to_scalars
+
+
+def _check(queries: Tensor, table: Tensor, entities: Tensor) -> None:
+    """Refuse what the kernels would compute wrongly rather than not at all."""
+    check_types(queries, table)
+    # Numbers inside one tensor of pairs or queries are counted in 32 bits.
+    if len(queries) * max(entities.numel(), queries[0].numel()) >= 2**31:
+        raise ValueError("a batch with 2^31 or more scores or query numbers: split it")
+
+
+def compare(
+    kind: Comparison,
+    queries: Tensor,
+    table: Tensor,
+    entities: Tensor,
+    shifts: Tensor | None = None,
+    scalars: Tensor | None = None,
+) -> Tensor:
+    """Compare each positive's candidates with each of its queries; differentiable in all float arguments.
+
+    Args:
+        kind: the comparison.
+        queries: float32 or float64 ``[Q, B, D]``: Q queries for each of B positives, with the same candidates.
+        table: ``[E, D]`` entity rows; rows may be strided.
+        entities: int64 ``[B, N]`` candidates.
+        shifts, scalars: ``[Q, B, D]`` and ``[E]``, both or neither: candidate ``e`` becomes
+            ``table[e] + scalars[e] * shifts[q, b]``.
+
+    Returns:
+        Scores ``[Q, B, N]``.
+    """
+    if shifts is None or scalars is None:
+        shifts = scalars = None
+    if len(queries) > MOST_QUERIES:
+        cuts = [slice(start, start + MOST_QUERIES) for start in range(0, len(queries), MOST_QUERIES)]
+        moves = [None if shifts is None else shifts[cut] for cut in cuts]
+        return torch.cat(
+            [compare(kind, queries[cut], table, entities, move, scalars) for cut, move in zip(cuts, moves, strict=True)]
+        )
+    _check(queries, table, entities)
+    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars)
+    return scores

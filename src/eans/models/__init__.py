@@ -1,0 +1,18 @@
+"""The models by name. A new model is one file and one line here; the contract tests then cover it."""
+
+from eans.models.base import Model, Query, Scores, Substitution
+from eans.models.complex import ComplEx
+from eans.models.distmult import DistMult
+from eans.models.rotate import RotatE
+from eans.models.transd import TransD
+from eans.models.transe import TransE
+
+MODELS: dict[str, type[Model]] = {
+    "transe": TransE,
+    "transd": TransD,
+    "distmult": DistMult,
+    "complex": ComplEx,
+    "rotate": RotatE,
+}
+
+__all__ = ["MODELS", "ComplEx", "DistMult", "Model", "Query", "RotatE", "Scores", "Substitution", "TransD", "TransE"]

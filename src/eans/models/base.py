@@ -1,0 +1,229 @@
+"""What a model is: tables, and a way to turn (known entity, relation, side) into a query.
+
+A candidate entity is only ever *compared* with a query (`eans.kernels`), so one file per model holds little more than
+the `query` method, and every kernel serves every model. Higher scores mean more plausible; margins belong to losses.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from eans import kernels
+from eans.graph import HEAD, RELATION, TAIL, Side, column, opposite
+
+Substitution = Literal["symmetric", "one-way"]
+
+
+class Query(NamedTuple):
+    """What candidates are compared with.
+
+    Attributes:
+        vector: ``[B, D]``.
+        shift: ``[B, D]`` or None: the direction along which a candidate moves (TransD).
+    """
+
+    vector: Tensor
+    shift: Tensor | None = None
+
+
+class Scores(NamedTuple):
+    """The scores of one training batch, without margins.
+
+    Attributes:
+        positive: ``[B]``.
+        negative: ``[B, N]``.
+        substitution: ``[B, N]`` or None: how plausible it is that the negative could stand in for the positive
+            entity, scored through the extra relation `substitution`.
+    """
+
+    positive: Tensor
+    negative: Tensor
+    substitution: Tensor | None
+
+
+class Model(nn.Module, ABC):
+    """Base of all models.
+
+    Two tables hold every parameter: `entity` ``[E, F]`` and `relation` ``[R + 1, G]``; the last relation row is the
+    "substitution" relation of EANS. A subclass states the widths F and G in units of `dim`, the comparison, and
+    `query`.
+
+    Args:
+        num_entities, num_relations: sizes of the graph.
+        dim: the nominal width d; complex models store 2d numbers per entity.
+        init_range: tables start uniform in ``+-init_range``; None for `default_range`.
+        generator: source of the initial values.
+    """
+
+    comparison: ClassVar[kernels.Comparison]
+    entity_width: ClassVar[int] = 1
+    relation_width: ClassVar[int] = 1
+    candidate_width: ClassVar[int] = 1  # leading columns of an entity row (in units of dim) that are compared
+
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        dim: int,
+        init_range: float | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_entities = num_entities
+        self.num_relations = num_relations
+        self.dim = dim
+        self.init_range = init_range if init_range is not None else self.default_range(dim)
+        self.entity = nn.Parameter(torch.empty(num_entities, self.entity_width * dim))
+        self.relation = nn.Parameter(torch.empty(num_relations + 1, self.relation_width * dim))
+        self.reset_parameters(generator)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw fresh initial tables."""
+        for table in (self.entity, self.relation):
+            nn.init.uniform_(table, -self.init_range, self.init_range, generator=generator)
+
+    @classmethod
+    def default_range(cls, dim: int, margin: float = 9.0) -> float:
+        """Initial range: the RotatE code's ``(margin + 2) / dim`` for distances; for dot products the range at which
+        initial scores have a standard deviation of 0.1 whatever the width.
+        """
+        if cls.comparison == "dot":
+            return float(3.0**0.5 * (0.1 / (cls.candidate_width * dim) ** 0.5) ** (1 / 3))
+        return (margin + 2.0) / dim
+
+    @abstractmethod
+    def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
+        """The query for the missing `side`, from rows of the known entity ``[B, F]`` and the relation ``[B, G]``."""
+
+    def entity_rows(self, entities: Tensor) -> Tensor:
+        """Entity parameters of ids ``[...]``: ``[..., F]``."""
+        return embedding(entities, self.entity)
+
+    def relation_rows(self, relations: Tensor) -> Tensor:
+        """Relation parameters of ids ``[B]``: ``[B, G]``."""
+        return embedding(relations, self.relation)
+
+    def candidate_table(self) -> Tensor:
+        """The columns of `entity` that are compared with queries: a view ``[E, D]``."""
+        return self.entity[:, : self.candidate_width * self.dim]
+
+    def candidate_scalars(self, rows: Tensor) -> Tensor | None:
+        """One number per entity row ``[..., F]`` that multiplies a query's shift: ``[...]``, or None."""
+        del rows
+        return None
+
+    def entity_features(self) -> Tensor:
+        """All entity-indexed parameters side by side, ``[E, F]``: what EANS clusters (paper, eq. 1)."""
+        return self.entity.detach()
+
+    def factors(self, triples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sizes of head, relation and tail coordinates for the N3 penalty: three tensors ``[B, ...]``, non-negative."""
+        return (
+            self.entity_rows(triples[:, HEAD]).abs(),
+            self.relation_rows(triples[:, RELATION]).abs(),
+            self.entity_rows(triples[:, TAIL]).abs(),
+        )
+
+    def _compare_positive(self, query: Query, rows: Tensor) -> Tensor:
+        candidate = rows[..., : self.candidate_width * self.dim]
+        scalars = self.candidate_scalars(rows)
+        if query.shift is not None and scalars is not None:
+            candidate = candidate + scalars[..., None] * query.shift
+        return kernels.compare_rows(self.comparison, query.vector, candidate)
+
+    def _compare_candidates(self, queries: list[Query], entities: Tensor) -> Tensor:
+        shifts = [query.shift for query in queries if query.shift is not None]
+        return kernels.compare(
+            self.comparison,
+            torch.stack([query.vector for query in queries]),
+            self.candidate_table(),
+            entities,
+            torch.stack(shifts) if shifts else None,
+            self.candidate_scalars(self.entity),
+        )
+
+    def score(self, triples: Tensor) -> Tensor:
+        """Plausibility of triples ``[B, 3]``: ``[B]``."""
+        rows = self.entity_rows(triples[:, [HEAD, TAIL]])
+        query = self.query(rows[:, 0], self.relation_rows(triples[:, RELATION]), "tail")
+        return self._compare_positive(query, rows[:, 1])
+
+    def score_candidates(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """Scores with the `side` of each triple ``[B, 3]`` replaced by `entities` ``[B, N]``: ``[B, N]``."""
+        anchor = self.entity_rows(triples[:, column(opposite(side))])
+        query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
+        return self._compare_candidates([query], entities)[0]
+
+    def score_all(self, triples: Tensor, side: Side) -> Tensor:
+        """Scores of every entity in the `side` of each triple ``[B, 3]``, without gradients: ``[B, E]``."""
+        with torch.no_grad():
+            anchor = self.entity_rows(triples[:, column(opposite(side))])
+            query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
+            return kernels.compare_all(
+                self.comparison,
+                query.vector,
+                self.candidate_table(),
+                query.shift,
+                self.candidate_scalars(self.entity),
+            )
+
+    def score_relations(self, heads: Tensor, tails: Tensor) -> Tensor:
+        """Scores of every relation between ``[B]`` heads and ``[B]`` tails: ``[B, R]``."""
+        relations = torch.arange(self.num_relations, device=heads.device)
+        pairs = torch.cartesian_prod(torch.arange(len(heads), device=heads.device), relations)
+        triples = torch.stack([heads[pairs[:, 0]], pairs[:, 1], tails[pairs[:, 0]]], dim=1)
+        with torch.no_grad():
+            return self.score(triples).reshape(len(heads), self.num_relations)
+
+    def substitution_queries(self, positive: Tensor, substitution: Substitution) -> list[Query]:
+        """Queries whose scores average to the substitution score of the positive rows ``[B, F]``.
+
+        One-way: "(positive, substitution, candidate)". Symmetric: also with the ends exchanged. A dot product is
+        linear in the query, so there the two fold into their mean.
+        """
+        ids = torch.full((len(positive),), self.num_relations, device=positive.device)
+        relation = self.relation_rows(ids)
+        forward = self.query(positive, relation, "tail")
+        if substitution == "one-way":
+            return [forward]
+        backward = self.query(positive, relation, "head")
+        if self.comparison == "dot":
+            return [Query((forward.vector + backward.vector) / 2)]
+        return [forward, backward]
+
+    def training_scores(
+        self, triples: Tensor, side: Side, entities: Tensor, substitution: Substitution | None = None
+    ) -> Scores:
+        """All scores a loss needs for triples ``[B, 3]`` whose `side` is corrupted by `entities` ``[B, N]``.
+
+        Candidate rows are read once and compared with one to three queries.
+        """
+        rows = self.entity_rows(triples[:, [column(opposite(side)), column(side)]])
+        anchor, positive = rows[:, 0], rows[:, 1]
+        query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
+        queries = [query]
+        if substitution is not None:
+            queries += self.substitution_queries(positive, substitution)
+        scores = self._compare_candidates(queries, entities)
+        return Scores(
+            positive=self._compare_positive(query, positive),
+            negative=scores[0],
+            substitution=scores[1:].mean(0) if substitution is not None else None,
+        )
+
+    def extra_repr(self) -> str:
+        return f"entities={self.num_entities}, relations={self.num_relations}, dim={self.dim}"
+
+
+def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) -> Tensor:
+    """Elementwise complex product of vectors stored ``[re | im]``: ``[..., 2d]``, ``[..., 2d]`` -> ``[..., 2d]``."""
+    left_re, left_im = left.chunk(2, dim=-1)
+    right_re, right_im = right.chunk(2, dim=-1)
+    if conjugate_right:
+        right_im = -right_im
+    return torch.cat([left_re * right_re - left_im * right_im, left_re * right_im + left_im * right_re], dim=-1)

@@ -1,0 +1,24 @@
+"""ComplEx (Trouillon et al., 2016): DistMult over complex numbers, which makes room for asymmetric relations."""
+
+from torch import Tensor
+
+from eans.graph import Side
+from eans.kernels import modulus
+from eans.models.base import Model, Query, complex_product
+
+
+class ComplEx(Model):
+    """``score = Re(sum_i h_i r_i conj(t_i))``; entities and relations hold d complex numbers as ``[re | im]``."""
+
+    comparison = "dot"
+    entity_width = 2
+    relation_width = 2
+    candidate_width = 2
+
+    def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
+        return Query(complex_product(anchor, relation, conjugate_right=side == "head"))
+
+    def factors(self, triples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Complex moduli, ``[B, d]`` each."""
+        head, relation, tail = super().factors(triples)
+        return modulus(head), modulus(relation), modulus(tail)

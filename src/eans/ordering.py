@@ -1,0 +1,121 @@
+"""Entities in a line, similar ones side by side: K-means, then a greedy walk over the centroids.
+
+Plain functions on tensors; they run where their input lies and give the same bits for the same generator state.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from eans import kernels
+
+# Seeding looks at a sample of this many points per centroid: enough for good seeds, and constant in |E|.
+SEEDING_POINTS = 256
+UPDATE_ROWS = 1 << 14
+
+
+def seed_centroids(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """k-means++ seeds: each next one is drawn with probability proportional to the squared distance to the nearest.
+
+    Args:
+        points: ``[E, F]``.
+        k: number of seeds, at most E.
+        generator: on the device of `points`.
+
+    Returns:
+        ``[k, F]``.
+    """
+    if len(points) > SEEDING_POINTS * k:
+        chosen = torch.randint(len(points), (SEEDING_POINTS * k,), generator=generator, device=points.device)
+        points = points[chosen]
+    first = torch.randint(len(points), (1,), generator=generator, device=points.device)
+    seeds = [points[first]]
+    distance = (points - seeds[0]).square().sum(1)
+    for _ in range(k - 1):
+        # Where all remaining points coincide with a seed, every weight is zero: any point will do.
+        weights = distance + torch.finfo(points.dtype).tiny
+        following = torch.multinomial(weights / weights.sum(), 1, generator=generator)
+        seeds.append(points[following])
+        distance = torch.minimum(distance, (points - seeds[-1]).square().sum(1))
+    return torch.cat(seeds)
+
+
+def _means(points: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Mean of each cluster ``[k, F]`` and its size ``[k]``; one-hot products need no atomics and repeat to the bit."""
+    sums = points.new_zeros(k, points.shape[1])
+    sizes = points.new_zeros(k)
+    for start in range(0, len(points), UPDATE_ROWS):
+        block = slice(start, start + UPDATE_ROWS)
+        member = torch.nn.functional.one_hot(labels[block], k).to(points.dtype)
+        sums.addmm_(member.T, points[block])
+        sizes += member.sum(0)
+    return sums / sizes.clamp(min=1.0)[:, None], sizes
+
+
+def kmeans(
+    points: Tensor,
+    k: int,
+    generator: torch.Generator,
+    centroids: Tensor | None = None,
+    iterations: int = 25,
+) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm.
+
+    A cluster that runs empty is restarted at the point farthest from its own centroid, so all k stay in use (unless
+    there are fewer than k distinct points).
+
+    Args:
+        points: ``[E, F]`` float.
+        k: number of clusters, at most E.
+        generator: for the seeds; on the device of `points`.
+        centroids: ``[k, F]`` to start from (warm start) instead of fresh seeds.
+        iterations: at most this many; it stops earlier once no label changes.
+
+    Returns:
+        labels int64 ``[E]`` and centroids ``[k, F]``.
+    """
+    if not 1 <= k <= len(points):
+        raise ValueError(f"k must lie in 1..{len(points)}, got {k}")
+    if centroids is None:
+        centroids = seed_centroids(points, k, generator)
+    labels, distances = kernels.nearest(points, centroids)
+    for _ in range(iterations):
+        centroids, sizes = _means(points, labels, k)
+        empty = torch.nonzero(sizes == 0).squeeze(1)
+        if len(empty):
+            centroids[empty] = points[torch.topk(distances, len(empty)).indices]
+        previous = labels
+        labels, distances = kernels.nearest(points, centroids)
+        if not len(empty) and torch.equal(labels, previous):
+            break
+    return labels, centroids
+
+
+def chain(centroids: Tensor, start: int = 0) -> Tensor:
+    """A greedy walk: from `start`, always on to the nearest centroid not yet visited.
+
+    Args:
+        centroids: ``[k, F]``.
+        start: the first cluster.
+
+    Returns:
+        int64 ``[k]``: the clusters in the order of the walk.
+    """
+    distances = torch.cdist(centroids.double(), centroids.double()).cpu()
+    current, walk = start, [start]
+    for _ in range(len(centroids) - 1):
+        distances[:, current] = torch.inf
+        current = int(distances[current].argmin())
+        walk.append(current)
+    return torch.tensor(walk, device=centroids.device)
+
+
+def order(labels: Tensor, walk: Tensor) -> Tensor:
+    """All entities, cluster by cluster along the walk, by id inside a cluster: int64 ``[E]``, a permutation.
+
+    Position v of the result holds the real id of the entity with virtual index v.
+    """
+    position = torch.empty_like(walk)
+    position[walk] = torch.arange(len(walk), device=walk.device)
+    return torch.argsort(position[labels], stable=True)

@@ -1,0 +1,129 @@
+"""Top-k answers to "which tail, head or relation completes this triple?", by name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, overload
+
+import torch
+
+from eans.errors import UsageError
+from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph
+from eans.models import Model
+
+Known = Literal["filter", "mark"]
+COLUMNS = ("head", "relation", "tail", "score", "known")
+
+
+class Prediction(NamedTuple):
+    """One completed triple. `known` says whether the graph holds it already (in any split)."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    known: bool
+
+
+@dataclass(frozen=True)
+class Predictions(Sequence[Prediction]):
+    """Predictions, best first: a sequence of `Prediction`, and a table.
+
+    Attributes:
+        target: which column was asked for: ``"head"``, ``"relation"`` or ``"tail"``.
+        rows: the predictions.
+    """
+
+    target: str
+    rows: tuple[Prediction, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Prediction, ...]: ...
+    def __getitem__(self, index: int | slice) -> Prediction | tuple[Prediction, ...]:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The predicted labels, best first."""
+        return tuple(getattr(row, self.target) for row in self.rows)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns by name: ``pandas.DataFrame(predictions.to_dict())`` or ``pyarrow.table(...)`` take it as it is."""
+        return {name: [getattr(row, name) for row in self.rows] for name in COLUMNS}
+
+    def to_csv(self) -> str:
+        """Comma-separated, with a header."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def to_json(self) -> str:
+        """A list of objects, one per prediction."""
+        return json.dumps([row._asdict() for row in self.rows], ensure_ascii=False, indent=2)
+
+
+def predict(
+    model: Model,
+    graph: KnowledgeGraph,
+    *,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    k: int = 10,
+    known: Known = "filter",
+) -> Predictions:
+    """Rank the completions of a triple of which two parts are given.
+
+    Args:
+        model, graph: the trained model and the graph whose names it uses.
+        head, relation, tail: labels; exactly one is left out, and that one is predicted.
+        k: how many to return.
+        known: ``"filter"`` leaves out triples that the graph holds already; ``"mark"`` keeps them, marked.
+    """
+    given = {"head": head, "relation": relation, "tail": tail}
+    missing = [name for name, label in given.items() if label is None]
+    if len(missing) != 1:
+        raise UsageError("give exactly two of head, relation and tail; the third is predicted")
+    if k < 1:
+        raise UsageError(f"k must be at least 1, got {k}")
+    vocabularies = {"head": graph.entities, "relation": graph.relations, "tail": graph.entities}
+    query = torch.zeros(1, 3, dtype=torch.int64)
+    columns = {"head": HEAD, "relation": RELATION, "tail": TAIL}
+    for name, label in given.items():
+        if label is not None:
+            query[0, columns[name]] = vocabularies[name].id(label)
+    (target,) = missing
+    device = model.entity.device
+    if target == "relation":
+        scores = model.score_relations(query[:, HEAD].to(device), query[:, TAIL].to(device))[0]
+    else:
+        scores = model.score_all(query.to(device), "head" if target == "head" else "tail")[0]
+    completed = query.repeat(len(scores), 1)
+    completed[:, columns[target]] = torch.arange(len(scores))
+    is_known = graph.known.contains(completed)
+    scores = scores.cpu()
+    if known == "filter":
+        scores = scores.masked_fill(is_known, -torch.inf)
+    best = torch.topk(scores, min(k, len(scores)))
+    rows = []
+    for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        if known == "filter" and is_known[index]:
+            break  # fewer than k unknown completions exist
+        h, r, t = completed[index].tolist()
+        labels = graph.entities[h], graph.relations[r], graph.entities[t]
+        rows.append(Prediction(*labels, score, bool(is_known[index])))
+    return Predictions(target, tuple(rows))

@@ -1,0 +1,133 @@
+"""From a recipe and a graph to the parts of a run. The only place that knows both names and classes."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import torch
+
+from eans.batches import BatchStream, mix
+from eans.errors import UsageError, did_you_mean
+from eans.graph import KnowledgeGraph
+from eans.losses import LOSSES, LogSigmoid
+from eans.models import MODELS, Model
+from eans.recipes.schema import Recipe
+from eans.samplers import SAMPLERS, Sampler
+from eans.samplers.eans import default_clusters, default_sigma
+from eans.training import Plan, Schedule, Trainer
+
+AUTO_PASSES = 100
+AUTO_STEPS = (2_000, 100_000)
+DISTANCE_MARGIN = 9.0
+_INITIALISE = 3  # the random stream of the initial tables
+
+Part = TypeVar("Part")
+
+
+def _choose(kind: str, name: str, registry: dict[str, Part]) -> Part:
+    if name not in registry:
+        raise UsageError(f"unknown {kind}.name '{name}'{did_you_mean(name, registry)} (one of {', '.join(registry)})")
+    return registry[name]
+
+
+def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
+    """Replace every ``auto`` by the number it stands for on this graph, and check names and combinations."""
+    model_class = _choose("model", recipe.model.name, MODELS)
+    _choose("sampler", recipe.sampler.name, SAMPLERS)
+    loss_class = _choose("loss", recipe.loss.name, LOSSES)
+    if loss_class is LOSSES["substitution"] and recipe.sampler.false_negatives != "mask":
+        raise UsageError(
+            "loss.name 'substitution' learns from labelled false negatives: set sampler.false_negatives=mask"
+        )
+    if recipe.train.keep == "best" and not recipe.train.valid_every:
+        raise UsageError("train.keep 'best' needs validations: set train.valid_every")
+    if recipe.train.patience and not recipe.train.valid_every:
+        raise UsageError("train.patience needs validations: set train.valid_every")
+    if recipe.train.valid_every and not len(graph.valid):
+        raise UsageError(f"train.valid_every is set, but graph '{graph.name}' has no valid triples")
+
+    margin, init_range = recipe.loss.margin, recipe.model.init_range
+    if margin == "auto":
+        margin = 0.0 if model_class.comparison == "dot" else DISTANCE_MARGIN
+    if init_range == "auto":
+        init_range = model_class.default_range(recipe.model.dim, margin)
+    clusters, sigma = recipe.sampler.clusters, recipe.sampler.sigma
+    if clusters == "auto":
+        clusters = default_clusters(graph.num_entities)
+    if sigma == "auto":
+        sigma = default_sigma(graph.num_entities, clusters)
+    steps = recipe.train.steps
+    if steps == "auto":
+        passes = 2 * AUTO_PASSES * math.ceil(len(graph.train) / recipe.train.batch_size)
+        steps = min(max(passes, AUTO_STEPS[0]), AUTO_STEPS[1])
+    return recipe.model_copy(
+        update={
+            "data": recipe.data.model_copy(update={"name": recipe.data.name or graph.name}),
+            "model": recipe.model.model_copy(update={"init_range": init_range}),
+            "sampler": recipe.sampler.model_copy(update={"clusters": clusters, "sigma": sigma}),
+            "loss": recipe.loss.model_copy(update={"margin": margin}),
+            "train": recipe.train.model_copy(update={"steps": steps}),
+        }
+    )
+
+
+def build_model(recipe: Recipe, graph: KnowledgeGraph) -> Model:
+    """The model with its initial tables, which depend on the seed alone and not on the device."""
+    section = recipe.model
+    generator = torch.Generator().manual_seed(mix(recipe.train.seed, _INITIALISE))
+    options = {"projection": section.projection} if section.name == "transd" else {}
+    return MODELS[section.name](
+        graph.num_entities, graph.num_relations, section.dim, float(section.init_range), generator, **options
+    )
+
+
+def build_sampler(recipe: Recipe, graph: KnowledgeGraph) -> Sampler:
+    """The sampler, with the options that it knows."""
+    section = recipe.sampler
+    options = section.model_dump(include={"known_true", "false_negatives", "uniform_share"})
+    if section.name == "eans":
+        options |= section.model_dump(include={"clusters", "sigma", "reorder_every", "boundary"})
+    return SAMPLERS[section.name](graph, section.negatives, **options)
+
+
+def build_loss(recipe: Recipe) -> LogSigmoid:
+    """The loss."""
+    section = recipe.loss
+    options = section.model_dump(include={"margin"})
+    options["adversarial_temperature"] = section.adversarial_temperature or None
+    if section.name == "substitution":
+        options |= section.model_dump(include={"substitution_weight", "substitution_regularization", "form", "detach"})
+    return LOSSES[section.name](**options)
+
+
+def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> Trainer:
+    """Everything, on the device. The recipe must be resolved."""
+    section = recipe.train
+    model = build_model(recipe, graph).to(device)
+    sampler = build_sampler(recipe, graph)
+    sampler.place(device)
+    schedule = Schedule(
+        steps=int(section.steps),
+        lr=section.lr,
+        lr_drop=section.lr_drop,
+        lr_drop_at=section.lr_drop_at,
+        reset_optimizer=section.reset_optimizer,
+    )
+    return Trainer(
+        model,
+        sampler,
+        build_loss(recipe),
+        BatchStream(graph, section.batch_size, section.seed, section.subsampling, device),
+        schedule,
+        penalty=recipe.loss.penalty,
+        penalty_weight=recipe.loss.penalty_weight,
+        seed=section.seed,
+        device=device,
+    )
+
+
+def build_plan(recipe: Recipe) -> Plan:
+    """The cadence of logs, validations and checkpoints."""
+    section = recipe.train
+    return Plan(section.log_every, section.valid_every, section.checkpoint_every, section.patience, section.keep)

@@ -1,0 +1,180 @@
+"""Finding, merging and checking recipes.
+
+A recipe file holds fragments that are merged left to right into a name ``DATASET/MODEL/METHOD``::
+
+    default.toml  [common]  [models.MODEL]  [methods.METHOD]
+    DATASET.toml  [common]  [models.MODEL]  [methods.METHOD]  [combinations."MODEL/METHOD"]
+
+Each level is read from ``default.toml`` first, then from the dataset's file. A user's own file is a plain recipe.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from eans.errors import UsageError, did_you_mean
+from eans.recipes.schema import Recipe
+
+Fragment = dict[str, Any]
+
+
+@cache
+def _files() -> Mapping[str, Fragment]:
+    """The shipped recipe files by dataset name."""
+    folder = resources.files("eans.recipes")
+    return {
+        entry.name.removesuffix(".toml"): tomllib.loads(entry.read_text("utf-8"))
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".toml")
+    }
+
+
+def names() -> tuple[str, ...]:
+    """All shipped recipes, ``dataset/model/method``."""
+    base = _files()["default"]
+    return tuple(
+        f"{dataset}/{model}/{method}" for dataset in _files() for model in base["models"] for method in base["methods"]
+    )
+
+
+def default_for(dataset: str) -> str:
+    """The recipe that is used when none is named."""
+    file = dataset if dataset in _files() else "default"
+    return f"{file}/{_files()[file]['default']}"
+
+
+def merge(base: Fragment, top: Mapping[str, Any]) -> Fragment:
+    """`base` with `top` laid over it, section by section."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _compose(dataset: str, model: str, method: str) -> Fragment:
+    base, own = _files()["default"], _files()[dataset]
+    merged: Fragment = {"name": f"{dataset}/{model}/{method}"}
+    for level, key in (("models", model), ("methods", method)):
+        if key not in base[level]:
+            raise UsageError(f"unknown {level.removesuffix('s')} '{key}' in a recipe{did_you_mean(key, base[level])}")
+    for fragment in (
+        base["common"],
+        own["common"],
+        base["models"][model],
+        own.get("models", {}).get(model, {}),
+        base["methods"][method],
+        own.get("methods", {}).get(method, {}),
+        own.get("combinations", {}).get(f"{model}/{method}", {}),
+    ):
+        merged = merge(merged, fragment)
+    return merged
+
+
+def _read_file(path: Path) -> Fragment:
+    try:
+        fragment = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read recipe {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML recipe: {error}") from error
+    return {"name": str(path), **fragment}
+
+
+def find(name: str) -> Fragment:
+    """The fragment behind a shipped name, a dataset (its default recipe) or a path to a TOML file."""
+    if name.endswith(".toml") or Path(name).is_file():
+        return _read_file(Path(name))
+    parts = name.split("/")
+    if len(parts) == 1 and name in _files():
+        parts = default_for(name).split("/")
+    if len(parts) == 3 and parts[0] in _files():
+        return _compose(*parts)
+    raise UsageError(f"unknown recipe '{name}'{did_you_mean(name, [*names(), *_files()])} (see `eans recipes`)")
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """``"train.lr=0.01"`` -> ``("train.lr", 0.01)``. The value is TOML; what is not TOML is taken as a string."""
+    key, separator, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    if not separator or not key or not value:
+        raise UsageError(f"'{text}' is not an override; write section.key=value, for example train.steps=5000")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def all_keys() -> tuple[str, ...]:
+    """Every key a recipe may hold, ``section.key``."""
+    sections = Recipe.model_fields.items()
+    return tuple(
+        f"{section}.{key}"
+        for section, info in sections
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
+        for key in info.annotation.model_fields
+    )
+
+
+def validate(fragment: Fragment) -> Recipe:
+    """Check a merged fragment; the first problem becomes one line that names the key and the fix."""
+    try:
+        return Recipe.model_validate(fragment)
+    except ValidationError as error:
+        raise UsageError(_explain(error)) from None
+
+
+def _explain(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location[:2])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown recipe key '{key}'{did_you_mean(key, all_keys())} (see `eans recipes keys`)"
+    given = problem.get("input")
+    messages = [entry["msg"] for entry in error.errors() if [str(part) for part in entry["loc"]][:2] == location[:2]]
+    return f"recipe key '{key}' = {given!r}: {'; or '.join(dict.fromkeys(messages))}"
+
+
+def load(name: str, overrides: Iterable[str] | Mapping[str, Any] = (), data: str | None = None) -> Recipe:
+    """The recipe of a name or file with overrides laid on top.
+
+    Args:
+        name: see `find`.
+        overrides: ``"section.key=value"`` texts, or a mapping from ``"section.key"`` to values.
+        data: replaces ``data.name``.
+    """
+    fragment = find(name)
+    pairs = overrides.items() if isinstance(overrides, Mapping) else [parse_override(text) for text in overrides]
+    for key, value in pairs:
+        if key not in all_keys():
+            raise UsageError(f"unknown recipe key '{key}'{did_you_mean(key, all_keys())} (see `eans recipes keys`)")
+        section, _, field = key.partition(".")
+        fragment = merge(fragment, {section: {field: value}})
+    if data is not None:
+        fragment = merge(fragment, {"data": {"name": data}})
+    return validate(fragment)
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The recipe as TOML that `load` reads back."""
+    lines = [f"name = {_toml_value(recipe.name)}"]
+    for section, content in recipe.model_dump().items():
+        if isinstance(content, dict):
+            lines += ["", f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in content.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=True)  # a JSON string without surrogate pairs is a TOML string
+    return repr(value)

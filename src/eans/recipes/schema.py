@@ -1,0 +1,103 @@
+"""What a recipe may say: sections, keys, types, ranges and defaults. The field descriptions are the manual."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Auto = Literal["auto"]
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values never change silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+class DataSection(Section):
+    name: str = Field("", description="registered dataset or folder; empty for the bundled graph")
+
+
+class ModelSection(Section):
+    name: str = Field("rotate", description="transe, transd, distmult, complex or rotate")
+    dim: Positive = Field(200, description="nominal width d; complex models store 2d numbers per entity")
+    init_range: Annotated[float, Field(gt=0)] | Auto = Field(
+        "auto", description="tables start uniform in +-range; auto: (margin + 2) / dim, or by width for dot products"
+    )
+    projection: Literal["relation", "entity-table"] = Field(
+        "relation", description="TransD only: where r_p comes from; 'entity-table' is the authors' index mix-up"
+    )
+
+
+class SamplerSection(Section):
+    name: str = Field("eans", description="uniform or eans")
+    negatives: Positive = Field(64, description="negatives per positive, n")
+    known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
+        "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
+    )
+    false_negatives: Literal["mask", "resample", "keep"] = Field(
+        "mask", description="mask them in the loss, draw again, or train on them as negatives"
+    )
+    uniform_share: Share = Field(0.0, description="share of uniform negatives mixed in")
+    clusters: Positive | Auto = Field("auto", description="eans: k of K-means; auto: min(100, sqrt(|E|))")
+    sigma: Annotated[float, Field(gt=0)] | Auto = Field(
+        "auto", description="eans: standard deviation in entities; auto: 2 |E| / k"
+    )
+    reorder_every: Positive = Field(1000, description="eans: steps between two orderings")
+    boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
+
+
+class LossSection(Section):
+    name: str = Field("substitution", description="logsigmoid, or substitution (the loss of EANS)")
+    margin: Annotated[float, Field(ge=0)] | Auto = Field(
+        "auto", description="gamma, added to every score; auto: 9 for distance models, 0 for dot products"
+    )
+    adversarial_temperature: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="alpha of self-adversarial weights; 0 for equal weights"
+    )
+    substitution_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="lambda_2")
+    substitution_regularization: Annotated[float, Field(ge=0)] = Field(0.1, description="lambda_1")
+    form: Literal["reference", "paper"] = Field(
+        "reference", description="the form that reaches the published numbers, or the equations as printed"
+    )
+    detach: bool = Field(False, description="stop the substitution score's gradient inside the negative logits")
+    penalty: Literal["none", "l3", "n3"] = Field("none", description="l3: whole tables; n3: rows of the batch")
+    penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")
+
+
+class TrainSection(Section):
+    steps: Positive | Auto = Field("auto", description="auto: about 100 passes per side, 2,000 to 100,000")
+    batch_size: Positive = Field(512, description="positives per step, b")
+    lr: Annotated[float, Field(gt=0)] = Field(1e-3, description="initial learning rate of Adam")
+    lr_drop: Annotated[float, Field(gt=0, le=1)] = Field(0.1, description="factor on lr after the drop; 1 for none")
+    lr_drop_at: Share = Field(0.5, description="where the drop happens, as a share of the steps")
+    reset_optimizer: bool = Field(True, description="forget Adam's moments at the drop")
+    subsampling: bool = Field(True, description="weight positives by (c(h,r) + c(r,t)) ** -0.5")
+    seed: Count = Field(0, description="fixes every random number")
+    log_every: Positive = Field(100, description="steps between log records")
+    valid_every: Count = Field(0, description="steps between validations; 0 for none")
+    valid_triples: Count = Field(0, description="validate on this many triples; 0 for all")
+    patience: Count = Field(0, description="validations without a better MRR before stopping; 0 to never stop early")
+    keep: Literal["last", "best"] = Field("last", description="end with the last weights or the best validated ones")
+    checkpoint_every: Count = Field(1000, description="steps between checkpoints; 0 for the end only")
+
+
+class EvaluationSection(Section):
+    ties: Literal["realistic", "optimistic", "pessimistic"] = Field("realistic", description="rank of equal scores")
+    memory_mb: Positive = Field(512, description="bound on the working memory of a ranking")
+
+
+class Recipe(Section):
+    """One training run, fully described."""
+
+    name: str = Field("", description="where the recipe came from")
+    data: DataSection = DataSection()
+    model: ModelSection = ModelSection()
+    sampler: SamplerSection = SamplerSection()
+    loss: LossSection = LossSection()
+    train: TrainSection = TrainSection()
+    evaluation: EvaluationSection = EvaluationSection()

@@ -1,0 +1,216 @@
+"""The run folder: everything about one training run, readable without the code that trained it.
+
+=========================  =======================================================================
+``recipe.toml``            the resolved recipe
+``graph.safetensors``      the graph: names and integer triples
+``checkpoint.safetensors`` model, optimizer, sampler and position: what `resume` needs, in one file
+``best.safetensors``       the weights with the best validation so far
+``model.safetensors``      the final weights
+``log.jsonl``              one JSON object per line: losses, validations
+``metrics.json``           the evaluation; its presence says that the run is complete
+=========================  =======================================================================
+
+Files are replaced in one step. Because all state is in one file, a crash leaves either the old state or the new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from eans.errors import RunError, UsageError
+from eans.files import atomic_write, cannot_write
+from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
+from eans.models import Model
+from eans.recipes import Recipe, load, to_toml
+from eans.recipes.build import build_model
+from eans.training import Progress, Trainer
+
+FORMAT = "1"
+
+
+class RunFolder:
+    """A run on disk. Use `create` for a new one and `open` for one that exists."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe_file = path / "recipe.toml"
+        self.graph_file = path / "graph.safetensors"
+        self.checkpoint_file = path / "checkpoint.safetensors"
+        self.best_file = path / "best.safetensors"
+        self.model_file = path / "model.safetensors"
+        self.log_file = path / "log.jsonl"
+        self.metrics_file = path / "metrics.json"
+
+    @classmethod
+    def create(cls, path: Path, recipe: Recipe, graph: KnowledgeGraph) -> RunFolder:
+        """Make the folder and write what is known before training."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path} exists already; choose another --out, or continue it with --resume {path}")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot create run folder {path}: {error.strerror}; choose another --out") from error
+        folder = cls(path)
+        atomic_write(folder.graph_file, graph_to_bytes(graph))
+        atomic_write(folder.recipe_file, to_toml(recipe).encode())
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """A folder that `create` made."""
+        folder = cls(path)
+        if not folder.recipe_file.is_file():
+            raise UsageError(f"{path} is not a run folder (it has no recipe.toml)")
+        if not folder.graph_file.is_file():
+            raise RunError(f"{folder.graph_file} is missing: the run was cut off while it was set up; train again")
+        return folder
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep a second process from training in the same folder."""
+        try:
+            file = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise cannot_write(self.path / ".lock", error) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"another process is training in {self.path}") from None
+            yield
+
+    @property
+    def is_complete(self) -> bool:
+        """Has the run been trained and evaluated to its end?"""
+        return self.metrics_file.is_file()
+
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return load(str(self.recipe_file))
+
+    def graph(self) -> KnowledgeGraph:
+        """The graph that the run was trained on."""
+        tensors, metadata = read_tensors(self.graph_file)
+        return graph_from_tensors(tensors, metadata["name"])
+
+    def model(self, graph: KnowledgeGraph | None = None, device: torch.device | str = "cpu") -> Model:
+        """The final model, or that of the last checkpoint while the run is not complete."""
+        model = build_model(self.recipe(), graph or self.graph())
+        if self.model_file.is_file():
+            tensors, _ = read_tensors(self.model_file)
+        elif self.checkpoint_file.is_file():
+            saved, _ = read_tensors(self.checkpoint_file)
+            tensors = {k.removeprefix("model."): v for k, v in saved.items() if k.startswith("model.")}
+        else:
+            raise RunError(f"{self.path} holds no weights yet; continue it with `eans train --resume {self.path}`")
+        load_weights(model, tensors, self.path)
+        return model.to(device)
+
+    def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:
+        """Replace the checkpoint."""
+        tensors, values = trainer.state()
+        metadata = {"trainer": json.dumps(values), "progress": json.dumps(asdict(progress))}
+        write_tensors(self.checkpoint_file, tensors, metadata)
+
+    def load_checkpoint(self, trainer: Trainer) -> Progress:
+        """Bring the trainer to where the checkpoint left it; a run without one starts from the beginning."""
+        progress = Progress()
+        if self.checkpoint_file.is_file():
+            tensors, metadata = read_tensors(self.checkpoint_file)
+            trainer.load_state(tensors, json.loads(metadata["trainer"]))
+            progress = Progress(**json.loads(metadata["progress"]))
+        self._rewind_log(trainer.completed)
+        return progress
+
+    def save_weights(self, file: Path, model: Model) -> None:
+        """Write the model's tables."""
+        write_tensors(file, {name: value.detach() for name, value in model.state_dict().items()}, {})
+
+    def load_best(self, model: Model) -> None:
+        """Put the best validated weights into the model."""
+        load_weights(model, read_tensors(self.best_file)[0], self.best_file)
+
+    def append_log(self, record: dict[str, Any]) -> None:
+        """Add one record to the log."""
+        try:
+            with self.log_file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise cannot_write(self.log_file, error) from error
+
+    def log(self) -> list[dict[str, Any]]:
+        """All whole records."""
+        if not self.log_file.is_file():
+            return []
+        records = []
+        for line in self.log_file.read_text("utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # a crash may have torn the last line
+                records.append(json.loads(line))
+        return records
+
+    def _rewind_log(self, step: int) -> None:
+        """Drop records after `step`: those steps will be done, and logged, again."""
+        records = [record for record in self.log() if record["step"] <= step]
+        if self.log_file.is_file():
+            atomic_write(self.log_file, "".join(json.dumps(record) + "\n" for record in records).encode())
+
+    def save_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write the evaluation."""
+        atomic_write(self.metrics_file, (json.dumps(metrics, indent=2) + "\n").encode())
+
+    def metrics(self) -> dict[str, Any]:
+        """The evaluation; empty while there is none."""
+        return dict(json.loads(self.metrics_file.read_text("utf-8"))) if self.is_complete else {}
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write named tensors atomically as safetensors."""
+    local = {name: value.detach().to("cpu").contiguous() for name, value in tensors.items()}
+    atomic_write(path, save_tensors(local, {"format": FORMAT, **metadata}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Named tensors and metadata of a safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+        return load_tensors(path.read_bytes()), metadata
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise RunError(f"{path} is damaged ({error}); restore it or train again") from error
+
+
+def load_weights(model: Model, tensors: dict[str, Tensor], source: Path) -> None:
+    """Fill the model's tables, or say which file does not fit the recipe."""
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError(f"the weights in {source} do not fit its recipe and graph; was one of them edited?") from error
+
+
+def graph_to_bytes(graph: KnowledgeGraph) -> bytes:
+    """The graph as safetensors: int32 triples, labels as UTF-8 lines."""
+    tensors: dict[str, Tensor] = {split: graph.split(split).to(torch.int32) for split in SPLITS}
+    for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
+        tensors[name] = torch.frombuffer(bytearray("\n".join(vocabulary).encode()), dtype=torch.uint8)
+    return save_tensors(tensors, {"format": FORMAT, "name": graph.name})
+
+
+def graph_from_tensors(tensors: dict[str, Tensor], name: str) -> KnowledgeGraph:
+    """The inverse of `graph_to_bytes`."""
+    labels = {key: bytes(tensors[key].numpy()).decode().split("\n") for key in ("entities", "relations")}
+    splits = [tensors[split].to(torch.int64) for split in SPLITS]
+    return KnowledgeGraph(name, Vocabulary(labels["entities"]), Vocabulary(labels["relations"], "relation"), *splits)

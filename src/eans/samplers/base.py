@@ -1,0 +1,141 @@
+"""What a sampler is: it draws candidate entities and says which of them are known to be true.
+
+Samplers live on the device beside the model. State that shapes training sits in buffers, and so in the checkpoint;
+random numbers come from the generator that is handed in, keyed by seed and step, so a resumed run draws the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from eans.errors import UsageError
+from eans.graph import KnowledgeGraph, Side
+from eans.models import Model, Scores
+
+KnownTrue = Literal["exact", "repeats", "repeats-everywhere"]
+FalseNegatives = Literal["mask", "resample", "keep"]
+RESAMPLE_ROUNDS = 8
+
+
+class Negatives(NamedTuple):
+    """Candidates for one batch.
+
+    Attributes:
+        entities: int64 ``[B, N]``.
+        known_true: bool ``[B, N]``: labelled as a false negative.
+    """
+
+    entities: Tensor
+    known_true: Tensor
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a sampler may look at after an optimizer step. It must not change the model.
+
+    Attributes:
+        step: how many steps are complete, counted from 1.
+        model: after the update.
+        triples, side: the batch, ``[B, 3]``.
+        negatives: what the sampler returned for it.
+        scores: detached scores of the step, before the update.
+        generator: random numbers for the sampler's own use.
+    """
+
+    step: int
+    model: Model
+    triples: Tensor
+    side: Side
+    negatives: Negatives
+    scores: Scores
+    generator: torch.Generator
+
+
+class Sampler(nn.Module, ABC):
+    """Base of all samplers. A new one writes `draw`, and `observe` if it learns from the model.
+
+    Args:
+        graph: its training triples say what is known to be true.
+        negatives: how many candidates per positive, N.
+        known_true: how false negatives are labelled. ``"exact"``: the training graph holds the triple. ``"repeats"``:
+            also, in rows with at least ``10 N**0.145`` known answers, every draw that occurs again later in its row;
+            this is what the code behind the paper did, and its WN18RR results need it.
+            ``"repeats-everywhere"``: the same in all rows.
+        false_negatives: ``"mask"`` labels them, for the loss to leave out; ``"resample"`` draws again (a few rounds,
+            the rest is labelled); ``"keep"`` labels nothing, so they train as negatives.
+        uniform_share: probability that a draw is replaced by one uniform over all entities.
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        negatives: int,
+        known_true: KnownTrue = "exact",
+        false_negatives: FalseNegatives = "mask",
+        uniform_share: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if false_negatives != "mask" and known_true != "exact":
+            raise UsageError(f"sampler.known_true '{known_true}' needs sampler.false_negatives 'mask'")
+        self.num_entities = graph.num_entities
+        self.negatives = negatives
+        self.known_true: KnownTrue = known_true
+        self.false_negatives: FalseNegatives = false_negatives
+        self.uniform_share = uniform_share
+        self.known = graph.known_train
+
+    def place(self, device: torch.device | str) -> None:
+        """Move buffers and the index of known triples to `device`."""
+        self.to(device)
+        self.known = self.known.to(device)
+
+    @abstractmethod
+    def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
+        """Candidates for the `side` of each triple ``[B, 3]``: int64 ``[B, N]``."""
+
+    def observe(self, outcome: StepOutcome) -> None:
+        """Learn from a finished step. Called after every step; the sampler keeps its own cadence."""
+        del outcome
+
+    def uniform(self, triples: Tensor, generator: torch.Generator) -> Tensor:
+        """Uniform candidates: int64 ``[B, N]``."""
+        shape = (len(triples), self.negatives)
+        return torch.randint(self.num_entities, shape, generator=generator, device=triples.device)
+
+    def propose(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
+        """`draw`, with its share of uniform candidates mixed in: int64 ``[B, N]``."""
+        entities = self.draw(triples, side, generator)
+        if self.uniform_share > 0.0:
+            swap = torch.rand(entities.shape, generator=generator, device=entities.device) < self.uniform_share
+            entities = torch.where(swap, self.uniform(triples, generator), entities)
+        return entities
+
+    def sample(self, triples: Tensor, side: Side, generator: torch.Generator) -> Negatives:
+        """Draw candidates for the `side` of each triple ``[B, 3]`` and label the false negatives among them."""
+        entities = self.propose(triples, side, generator)
+        if self.false_negatives == "keep":
+            return Negatives(entities, torch.zeros_like(entities, dtype=torch.bool))
+        known = self.known.contains_candidates(triples, side, entities)
+        if self.false_negatives == "resample":
+            for _ in range(RESAMPLE_ROUNDS):
+                entities = torch.where(known, self.propose(triples, side, generator), entities)
+                known = self.known.contains_candidates(triples, side, entities)
+        elif self.known_true != "exact":
+            repeated = repeats(entities)
+            if self.known_true == "repeats":
+                repeated &= (self.known.count(triples, side) >= 10.0 * self.negatives**0.145)[:, None]
+            known |= repeated
+        return Negatives(entities, known)
+
+
+def repeats(entities: Tensor) -> Tensor:
+    """Which draws occur again later in their row: ``[B, N]`` -> bool ``[B, N]``."""
+    ordered, position = entities.sort(dim=1, stable=True)
+    again = torch.zeros_like(entities, dtype=torch.bool)
+    again[:, :-1] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(again).scatter_(1, position, again)

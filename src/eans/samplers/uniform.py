@@ -1,0 +1,15 @@
+"""Uniform negatives: any entity may replace the positive one."""
+
+import torch
+from torch import Tensor
+
+from eans.graph import Side
+from eans.samplers.base import Sampler
+
+
+class Uniform(Sampler):
+    """Every entity is equally likely."""
+
+    def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
+        del side
+        return self.uniform(triples, generator)

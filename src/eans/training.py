@@ -1,0 +1,338 @@
+"""One Trainer for every model, sampler and loss.
+
+A step: draw negatives, score, loss, gradients, optimizer, then one call back to the sampler. What a step does depends
+only on the seed, the step number and the state in `Trainer.state`, so a resumed run continues to the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from eans.batches import BatchStream, mix
+from eans.errors import RunError
+from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty
+from eans.models import Model
+from eans.samplers import Sampler, StepOutcome
+
+Penalty = Literal["none", "l3", "n3"]
+_DRAW, _OBSERVE = 1, 2  # the two random streams of a step
+TERMS = ("loss", "positive", "negative", "substitution", "penalty")
+
+
+class Diverged(RunError):
+    """The loss is no longer a finite number."""
+
+
+class Interrupted(RunError):
+    """The fit was asked to stop; its state is saved."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to train and how fast to learn.
+
+    Attributes:
+        steps: total number of steps.
+        lr: initial learning rate of Adam.
+        lr_drop: factor on the learning rate after the drop; 1 for none.
+        lr_drop_at: where the drop happens, as a share of `steps`.
+        reset_optimizer: forget Adam's moments at the drop.
+    """
+
+    steps: int
+    lr: float
+    lr_drop: float = 0.1
+    lr_drop_at: float = 0.5
+    reset_optimizer: bool = True
+
+    @property
+    def drop_step(self) -> int:
+        """The first step, counted from 0, at the lower rate."""
+        return int(self.steps * self.lr_drop_at)
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        return self.lr * (self.lr_drop if step >= self.drop_step else 1.0)
+
+
+class Trainer:
+    """Trains a model in place.
+
+    Args:
+        model, sampler, loss, stream: the parts; model and stream must be on `device` already.
+        schedule: length and learning rates.
+        penalty, penalty_weight: ``"l3"`` on whole tables or ``"n3"`` on the batch's rows.
+        seed: fixes every random number of training.
+        device: where everything lives.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        sampler: Sampler,
+        loss: LogSigmoid,
+        stream: BatchStream,
+        schedule: Schedule,
+        *,
+        penalty: Penalty = "none",
+        penalty_weight: float = 0.0,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.model, self.sampler, self.loss, self.stream, self.schedule = model, sampler, loss, stream, schedule
+        self.penalty: Penalty = penalty
+        self.penalty_weight = penalty_weight
+        self.seed = seed
+        self.device = torch.device(device)
+        self.generator = torch.Generator(self.device)
+        self.completed = 0
+        self.optimizer = self._new_optimizer()
+        self.sums = torch.zeros(len(TERMS), device=self.device)
+
+    def _new_optimizer(self) -> torch.optim.Adam:
+        rate = self.schedule.rate(self.completed)
+        # Dense Adam on purpose: rows without a gradient still move by their momentum, which the results depend on.
+        return torch.optim.Adam(self.model.parameters(), lr=rate, fused=True)
+
+    def _prepare_rate(self) -> None:
+        if self.completed == self.schedule.drop_step and self.schedule.lr_drop != 1.0:
+            if self.schedule.reset_optimizer:
+                self.optimizer = self._new_optimizer()
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.schedule.rate(self.completed)
+
+    def _seeded(self, purpose: int) -> torch.Generator:
+        return self.generator.manual_seed(mix(self.seed, purpose, self.completed))
+
+    def _penalty(self, triples: Tensor) -> Tensor:
+        if self.penalty == "l3":
+            return self.penalty_weight * l3_penalty((self.model.entity, self.model.relation))
+        if self.penalty == "n3":
+            return self.penalty_weight * n3_penalty(self.model.factors(triples))
+        return torch.zeros((), device=self.device)
+
+    def step(self) -> LossTerms:
+        """Do one step and return its loss terms.
+
+        Raises:
+            Diverged: on a CPU, before the update, when the loss is not finite. A GPU would have to wait for each
+                step to know, so there `check` finds out.
+        """
+        self._prepare_rate()
+        triples, side, weight = self.stream[self.completed]
+        negatives = self.sampler.sample(triples, side, self._seeded(_DRAW))
+        scores = self.model.training_scores(triples, side, negatives.entities, self.loss.needs_substitution)
+        terms: LossTerms = self.loss(scores, negatives.known_true, weight)
+        penalty = self._penalty(triples)
+        total = terms.total + penalty
+        values = torch.stack([total, *terms, penalty]).detach()
+        if self.device.type == "cpu" and not bool(torch.isfinite(total)):
+            raise self._diverged()
+        self.optimizer.zero_grad(set_to_none=True)
+        total.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.sums += values
+        self.completed += 1
+        detached = type(scores)(*(part.detach() if part is not None else None for part in scores))  # type: ignore[arg-type]
+        self.sampler.observe(
+            StepOutcome(self.completed, self.model, triples, side, negatives, detached, self._seeded(_OBSERVE))
+        )
+        return terms
+
+    def _diverged(self) -> Diverged:
+        return Diverged(
+            f"the loss is not finite at step {self.completed + 1} (train.lr = {self.schedule.rate(self.completed):g}); "
+            "lower train.lr, or check loss.penalty_weight and model.init_range"
+        )
+
+    def is_sound(self) -> bool:
+        """Are the running loss and every parameter finite?"""
+        tensors = [self.sums, *(parameter.detach() for parameter in self.model.parameters())]
+        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
+    def check(self) -> None:
+        """Raise `Diverged` unless the state is sound; nothing is saved that was not checked."""
+        if not self.is_sound():
+            raise self._diverged()
+
+    def take_means(self, steps: int) -> dict[str, float]:
+        """Mean loss terms of the last `steps` steps, and start afresh."""
+        means = dict(zip(TERMS, (self.sums / steps).tolist(), strict=True))
+        self.sums.zero_()
+        return means
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that the rest of the run depends on: tensors, and plain values."""
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {f"sampler.{name}": value for name, value in self.sampler.state_dict().items()}
+        tensors["loss_sums"] = self.sums
+        for index, parameter in enumerate(self.model.parameters()):
+            for name, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer.{index}.{name}"] = value
+        return {name: value.detach() for name, value in tensors.items()}, {"step": self.completed, "seed": self.seed}
+
+    def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Continue from `state`."""
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+        self.model.load_state_dict(part("model."))
+        self.sampler.load_state_dict(part("sampler."))
+        self.sums = tensors["loss_sums"].to(self.device)
+        self.completed = int(values["step"])
+        # The rate of the last finished step: `_prepare_rate` makes the drop itself when it is due.
+        self.optimizer = self._new_optimizer()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.rate(max(0, self.completed - 1))
+        for index, parameter in enumerate(self.model.parameters()):
+            saved = part(f"optimizer.{index}.")
+            if saved:
+                self.optimizer.state[parameter] = {name: value.to(self.device) for name, value in saved.items()}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When to look, save and stop, in steps; 0 means never.
+
+    Attributes:
+        log_every: between log records.
+        valid_every: between validations.
+        checkpoint_every: between checkpoints.
+        patience: validations without a better MRR before training stops early.
+        keep: which weights the run ends with, the ``"last"`` or those with the ``"best"`` validation MRR.
+    """
+
+    log_every: int = 100
+    valid_every: int = 0
+    checkpoint_every: int = 0
+    patience: int = 0
+    keep: Literal["last", "best"] = "last"
+
+
+@dataclass
+class Progress:
+    """Where a fit stands besides the trainer's own state; it is part of the checkpoint.
+
+    Attributes:
+        seconds: time spent training.
+        best_mrr, best_step: the best validation so far.
+        stale: validations since then.
+        logged: the step of the last log record.
+    """
+
+    seconds: float = 0.0
+    best_mrr: float = -1.0
+    best_step: int = 0
+    stale: int = 0
+    logged: int = 0
+
+
+@dataclass
+class Observer:
+    """What `fit` tells the outside world and asks of it; every part is optional.
+
+    Attributes:
+        log: receives each log record.
+        checkpoint: saves trainer and progress.
+        best: saves the weights after a validation better than any before.
+        tick: called after every step.
+        stop: asked after every step; True saves and ends the fit with `Interrupted`.
+    """
+
+    log: Callable[[dict[str, Any]], None] = field(default=lambda _: None)
+    checkpoint: Callable[[Trainer, Progress], None] = field(default=lambda _trainer, _progress: None)
+    best: Callable[[Trainer], None] = field(default=lambda _: None)
+    tick: Callable[[Trainer], None] = field(default=lambda _: None)
+    stop: Callable[[], bool] = field(default=lambda: False)
+
+
+def due(step: int, every: int) -> bool:
+    """Is something that happens every so many steps due after this step?"""
+    return every > 0 and step % every == 0
+
+
+def fit(
+    trainer: Trainer,
+    plan: Plan,
+    validate: Callable[[], dict[str, Any]] | None = None,
+    progress: Progress | None = None,
+    observer: Observer | None = None,
+) -> Progress:
+    """Train to the end of the schedule, or until validation stops improving.
+
+    Args:
+        trainer: new, or with a loaded state.
+        plan: cadence of everything but the steps.
+        validate: returns ``{"both": {"mrr": ...}, ...}``.
+        progress: of the interrupted run, when one is resumed.
+        observer: receives records and states.
+
+    Raises:
+        Diverged: the last good state is saved first, if memory still holds it.
+        Interrupted: when the observer said stop; the state is saved first.
+    """
+    progress = progress or Progress()
+    observer = observer or Observer()
+    steps = trainer.schedule.steps
+    clock = time.perf_counter() - progress.seconds
+    window_start = progress.seconds
+    saved_at = trainer.completed
+    while trainer.completed < steps and not (plan.patience and progress.stale >= plan.patience):
+        try:
+            trainer.step()
+            step = trainer.completed
+            if due(step, plan.log_every) or step == steps:
+                trainer.check()
+                progress.seconds = time.perf_counter() - clock
+                observer.log(_record(trainer, progress, progress.seconds - window_start))
+                window_start, progress.logged = progress.seconds, step
+        except Diverged:
+            if trainer.is_sound():
+                observer.checkpoint(trainer, progress)
+            raise
+        if validate is not None and (due(step, plan.valid_every) or (plan.valid_every and step == steps)):
+            _validate(trainer, validate, progress, observer)
+            window_start = progress.seconds = time.perf_counter() - clock
+        if due(step, plan.checkpoint_every):
+            trainer.check()
+            observer.checkpoint(trainer, progress)
+            saved_at = step
+        observer.tick(trainer)
+        if observer.stop():
+            trainer.check()
+            observer.checkpoint(trainer, progress)
+            raise Interrupted(f"stopped at step {step} of {steps}")
+    if saved_at != trainer.completed:
+        trainer.check()
+        observer.checkpoint(trainer, progress)
+    return progress
+
+
+def _record(trainer: Trainer, progress: Progress, window_seconds: float) -> dict[str, Any]:
+    step = trainer.completed
+    window = step - progress.logged
+    return {
+        "step": step,
+        **trainer.take_means(window),
+        "lr": trainer.schedule.rate(step - 1),
+        "seconds": round(progress.seconds, 3),
+        "triples_per_second": round(window * trainer.stream.batch_size / max(window_seconds, 1e-9), 1),
+    }
+
+
+def _validate(trainer: Trainer, validate: Callable[[], dict[str, Any]], progress: Progress, observer: Observer) -> None:
+    trainer.check()
+    metrics = validate()
+    observer.log({"step": trainer.completed, "valid": metrics, "seconds": round(progress.seconds, 3)})
+    if metrics["both"]["mrr"] > progress.best_mrr:
+        progress.best_mrr, progress.best_step, progress.stale = metrics["both"]["mrr"], trainer.completed, 0
+        observer.best(trainer)
+    else:
+        progress.stale += 1

@@ -1,0 +1,77 @@
+"""Shared by all suites: tiny random graphs, and a meter of the memory that tensors take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from eans.graph import KnowledgeGraph, Vocabulary
+
+settings.register_profile("eans", deadline=None, derandomize=True)
+settings.load_profile("eans")
+
+
+def random_graph(entities: int = 12, relations: int = 3, sizes: tuple[int, int, int] = (40, 10, 10), seed: int = 0):
+    """Triples drawn at random, duplicates and loops included; entity i is called ``e<i>``, relation i ``r<i>``."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def triples(size: int) -> torch.Tensor:
+        ends = torch.randint(entities, (size, 2), generator=generator)
+        return torch.stack([ends[:, 0], torch.randint(relations, (size,), generator=generator), ends[:, 1]], 1)
+
+    return KnowledgeGraph(
+        "tiny",
+        Vocabulary(f"e{i}" for i in range(entities)),
+        Vocabulary((f"r{i}" for i in range(relations)), "relation"),
+        *(triples(size) for size in sizes),
+    )
+
+
+class Meter(TorchDispatchMode):
+    """While active: the largest tensor made (elements), and the peak of memory newly held by tensors (bytes)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+        self.peak = 0
+        self.live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.before: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in tree_leaves((args, kwargs)):
+            if isinstance(tensor, torch.Tensor):
+                key = tensor.untyped_storage()._cdata
+                if key not in self.live:
+                    self.before.add(key)
+        out = func(*args, **(kwargs or {}))
+        self.live = {key: entry for key, entry in self.live.items() if not entry[0].expired()}
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self.before:
+                    self.largest = max(self.largest, storage.nbytes() // tensor.element_size())
+                    self.live[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.peak = max(self.peak, sum(size for _, size in self.live.values()))
+        return out
+
+
+@pytest.fixture
+def make_graph() -> Callable[..., KnowledgeGraph]:
+    return random_graph
+
+
+@pytest.fixture
+def graph() -> KnowledgeGraph:
+    return random_graph()
+
+
+@pytest.fixture
+def meter() -> Meter:
+    return Meter()

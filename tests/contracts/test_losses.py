@@ -1,0 +1,157 @@
+"""Every registered loss: what holds whatever its formula. Values by hand are in test_loss_values.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eans.losses import LOSSES, LogSigmoid, LossTerms
+from eans.models import Scores
+
+FORMS: dict[str, list[dict[str, Any]]] = {
+    "logsigmoid": [{}],
+    "substitution": [{"form": form, "detach": detach} for form in ("reference", "paper") for detach in (False, True)],
+}
+CASES = [
+    pytest.param(name, options | {"adversarial_temperature": temperature}, id=f"{name}-{options}-{temperature}")
+    for name in LOSSES
+    for options in FORMS.get(name, [{}])
+    for temperature in (None, 0.7)
+]
+losses = pytest.mark.parametrize(("name", "options"), CASES)
+# A stopped gradient differs from the numeric one on purpose.
+SMOOTH = [case for case in CASES if case.values[1]["adversarial_temperature"] is None]
+SMOOTH = [case for case in SMOOTH if not case.values[1].get("detach")]
+# The printed equations use the substitution score without the margin in one place.
+MARGIN_EVERYWHERE = [case for case in CASES if case.values[1].get("form") != "paper"]
+
+
+def batch(rows: int = 4, negatives: int = 5, known: float = 0.3, seed: int = 0) -> tuple[Scores, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    scores = Scores(normal(rows), normal(rows, negatives), normal(rows, negatives))
+    mask = torch.rand(rows, negatives, generator=generator) < known
+    return scores, mask, torch.rand(rows, generator=generator, dtype=torch.float64) + 0.1
+
+
+def run(loss: LogSigmoid, scores: Scores, known: Tensor, weight: Tensor) -> tuple[LossTerms, list[Tensor]]:
+    """Terms, and the gradients of the total for the scores that take part."""
+    terms = loss(scores, known, weight)
+    grads = torch.autograd.grad(terms.total, list(scores), allow_unused=True, materialize_grads=True)
+    return terms, list(grads)
+
+
+def finite(*tensors: Tensor) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
+
+@losses
+def test_total_is_the_sum_of_finite_scalars(name, options):
+    terms, grads = run(LOSSES[name](margin=2.0, **options), *batch())
+    assert all(term.shape == () for term in terms)
+    assert finite(*terms, *grads)
+    torch.testing.assert_close(terms.total, terms.positive + terms.negative + terms.substitution)
+    assert min(term.item() for term in terms) >= 0.0
+
+
+@pytest.mark.parametrize(("name", "options"), SMOOTH)
+def test_gradients(name, options):
+    loss = LOSSES[name](margin=1.5, **options)
+    scores, known, weight = batch()
+    inputs = tuple(scores) if loss.needs_substitution else (scores.positive, scores.negative)
+
+    def total(positive: Tensor, negative: Tensor, substitution: Tensor | None = None) -> Tensor:
+        return loss(Scores(positive, negative, substitution), known, weight).total
+
+    assert torch.autograd.gradcheck(total, inputs)
+
+
+@losses
+def test_pushes_positives_up_and_unmasked_negatives_down(name, options):
+    scores, known, weight = batch()
+    _, (positive, negative, _) = run(LOSSES[name](**options), scores, known, weight)
+    assert (positive < 0).all()
+    assert (negative[~known] > 0).all()
+    assert not negative[known].any()
+
+
+@losses
+@pytest.mark.parametrize("known", [0.0, 1.0], ids=["none-known", "all-known"])
+@pytest.mark.parametrize("negatives", [1, 5])
+def test_extreme_masks(name, options, known, negatives):
+    scores, mask, weight = batch(negatives=negatives, known=known)
+    terms, grads = run(LOSSES[name](margin=1.0, **options), scores, mask, weight)
+    assert finite(*terms, *grads)
+    assert (terms.negative == 0) == (known == 1.0)
+    if known == 1.0:
+        assert not grads[1].any()
+
+
+@losses
+def test_one_row_masked_throughout_is_silent(name, options):
+    """The other rows get exactly the negative loss they would get if the row's scores were anything else."""
+    scores, known, weight = batch()
+    known[2] = True
+    loss = LOSSES[name](margin=1.0, **options)
+    terms, grads = run(loss, scores, known, weight)
+    assert finite(*terms, *grads)
+    assert not grads[1][2].any()
+    assert grads[1][[0, 1, 3]].any()
+    wild = scores.negative.detach().clone()
+    wild[2] = torch.tensor([1e30, -1e30, 0.0, 700.0, -700.0])
+    again, grads = run(loss, scores._replace(negative=wild.requires_grad_()), known, weight)
+    assert torch.equal(again.negative, terms.negative)
+    assert finite(*grads)
+
+
+@losses
+@pytest.mark.parametrize("size", [80.0, 1e4])
+def test_large_scores_stay_finite(name, options, size):
+    scores, known, weight = batch()
+    big = Scores(*(torch.sign(part.detach()).mul(size).float().requires_grad_() for part in scores))
+    terms, grads = run(LOSSES[name](margin=9.0, **options), big, known, weight.float())
+    assert finite(*terms, *grads)
+
+
+@losses
+def test_only_ratios_of_weights_matter(name, options):
+    scores, known, weight = batch()
+    loss = LOSSES[name](**options)
+    for a, b in zip(loss(scores, known, weight), loss(scores, known, 17.0 * weight), strict=True):
+        torch.testing.assert_close(a, b)
+    assert loss(scores, known, weight).negative != loss(scores, known, weight.flip(0)).negative
+
+
+@losses
+def test_order_of_rows_and_negatives_does_not_matter(name, options):
+    scores, known, weight = batch()
+    rows, columns = torch.tensor([3, 0, 2, 1]), torch.tensor([4, 2, 0, 1, 3])
+    loss = LOSSES[name](margin=1.0, **options)
+    shuffled = Scores(scores.positive[rows], *(part[rows][:, columns] for part in scores[1:]))
+    moved = loss(shuffled, known[rows][:, columns], weight[rows])
+    for a, b in zip(loss(scores, known, weight), moved, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(("name", "options"), MARGIN_EVERYWHERE)
+def test_adding_a_margin_is_adding_to_every_score(name, options):
+    scores, known, weight = batch()
+    moved = Scores(*(part + 3.0 for part in scores))
+    for a, b in zip(
+        LOSSES[name](margin=3.0, **options)(scores, known, weight),
+        LOSSES[name](**options)(moved, known, weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+@losses
+def test_says_which_substitution_it_needs(name, options):
+    needs = LOSSES[name](**options).needs_substitution
+    assert needs == {None: None, "reference": "symmetric", "paper": "one-way"}[options.get("form")]

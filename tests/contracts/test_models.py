@@ -1,0 +1,315 @@
+"""Every registered model: its scores equal the textbook formula along every path, and its gradients are right."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from eans.errors import UsageError
+from eans.graph import SIDES, Side, column
+from eans.models import MODELS, Model, TransD
+
+ENTITIES, RELATIONS, DIM = 7, 3, 5
+CASES = [pytest.param(name, {}, id=name) for name in MODELS] + [
+    pytest.param("transd", {"projection": "entity-table"}, id="transd-entity-table")
+]
+models = pytest.mark.parametrize(("name", "options"), CASES)
+both_sides = pytest.mark.parametrize("side", SIDES)
+substitutions = pytest.mark.parametrize("substitution", ["symmetric", "one-way"])
+
+
+def build(name: str, options: dict[str, Any], seed: int = 0, sizes: tuple[int, int, int] = (7, 3, 5)) -> Model:
+    """A float64 model whose coordinates are of order one."""
+    generator = torch.Generator().manual_seed(seed)
+    return MODELS[name](*sizes, init_range=1.3, generator=generator, **options).double()
+
+
+# --- the formulas, one coordinate at a time -----------------------------------------------------------------------
+
+
+def transe(model: Model, h: int, r: int, t: int) -> float:
+    E, R = model.entity.tolist(), model.relation.tolist()
+    return -sum(abs(E[h][i] + R[r][i] - E[t][i]) for i in range(model.dim))
+
+
+def transd(model: TransD, h: int, r: int, t: int) -> float:
+    d, E, R = model.dim, model.entity.tolist(), model.relation.tolist()
+    r_p = R[r][d:] if model.projection == "relation" else E[r][d:]
+
+    def moved(e: int) -> list[float]:
+        product = sum(E[e][d + i] * E[e][i] for i in range(d))
+        return [E[e][i] + product * r_p[i] for i in range(d)]
+
+    return -sum(abs(a + R[r][i] - b) for i, (a, b) in enumerate(zip(moved(h), moved(t), strict=True)))
+
+
+def distmult(model: Model, h: int, r: int, t: int) -> float:
+    E, R = model.entity.tolist(), model.relation.tolist()
+    return sum(E[h][i] * R[r][i] * E[t][i] for i in range(model.dim))
+
+
+def as_complex(row: Tensor) -> np.ndarray:
+    real, imaginary = np.split(row.detach().numpy(), 2)
+    return real + 1j * imaginary
+
+
+def complex_(model: Model, h: int, r: int, t: int) -> float:
+    head, relation, tail = as_complex(model.entity[h]), as_complex(model.relation[r]), as_complex(model.entity[t])
+    return float((head * relation * tail.conj()).sum().real)
+
+
+def rotate(model: Model, h: int, r: int, t: int) -> float:
+    head, tail, raw = as_complex(model.entity[h]), as_complex(model.entity[t]), model.relation[r].tolist()
+    return -sum(
+        abs(head[i] * cmath.exp(1j * raw[i] * math.pi / model.init_range) - tail[i]) for i in range(model.dim)
+    )
+
+
+TEXTBOOK: dict[str, Callable[..., float]] = {
+    "transe": transe,
+    "transd": transd,
+    "distmult": distmult,
+    "complex": complex_,
+    "rotate": rotate,
+}
+
+
+def textbook(model: Model, triples: Tensor) -> Tensor:
+    formula = TEXTBOOK[next(name for name, kind in MODELS.items() if type(model) is kind)]
+    return torch.tensor([formula(model, *row) for row in triples.tolist()], dtype=torch.float64)
+
+
+def replaced(triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+    """The triples ``[B * N, 3]`` with `side` replaced by each of ``[B, N]`` entities."""
+    rows = triples.repeat_interleave(entities.shape[1], 0)
+    rows[:, column(side)] = entities.reshape(-1)
+    return rows
+
+
+@pytest.fixture
+def triples() -> Tensor:
+    return torch.tensor([[0, 0, 1], [1, 2, 0], [6, 1, 6], [3, 0, 5], [2, 2, 4], [0, 1, 6]])
+
+
+@pytest.fixture
+def entities() -> Tensor:
+    """Candidates with repeats; the true entities are among them."""
+    return torch.randint(ENTITIES, (6, 9), generator=torch.Generator().manual_seed(3))
+
+
+def test_every_model_has_a_formula():
+    assert TEXTBOOK.keys() == MODELS.keys()
+
+
+# --- scores -------------------------------------------------------------------------------------------------------
+
+
+@models
+def test_score_is_the_textbook_formula(name, options, triples):
+    model = build(name, options)
+    torch.testing.assert_close(model.score(triples), textbook(model, triples))
+
+
+@models
+@both_sides
+def test_candidates_and_all_equal_the_formula(name, options, side, triples, entities):
+    model = build(name, options)
+    expected = textbook(model, replaced(triples, side, entities)).reshape(entities.shape)
+    torch.testing.assert_close(model.score_candidates(triples, side, entities), expected)
+    torch.testing.assert_close(model.score_all(triples, side).gather(1, entities), expected)
+    torch.testing.assert_close(model.score(replaced(triples, side, entities)).reshape(entities.shape), expected)
+
+
+@models
+@both_sides
+def test_single_precision_agrees_along_every_path(name, options, side, triples, entities):
+    model = build(name, options).float()
+    expected = textbook(model, replaced(triples, side, entities)).reshape(entities.shape).float()
+    for scores in (
+        model.score(replaced(triples, side, entities)).reshape(entities.shape),
+        model.score_candidates(triples, side, entities),
+        model.score_all(triples, side).gather(1, entities),
+        model.training_scores(triples, side, entities).negative,
+    ):
+        torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+@models
+def test_relations(name, options, triples):
+    model = build(name, options)
+    scores = model.score_relations(triples[:, 0], triples[:, 2])
+    assert scores.shape == (len(triples), RELATIONS)
+    for relation in range(RELATIONS):
+        rows = triples.clone()
+        rows[:, 1] = relation
+        torch.testing.assert_close(scores[:, relation], textbook(model, rows))
+
+
+@models
+def test_scoring_everything_keeps_no_graph(name, options, triples):
+    model = build(name, options)
+    assert not model.score_all(triples, "tail").requires_grad
+    assert not model.score_relations(triples[:, 0], triples[:, 2]).requires_grad
+    assert not model.entity_features().requires_grad
+
+
+# --- training scores ----------------------------------------------------------------------------------------------
+
+
+@models
+@both_sides
+def test_training_scores_without_substitution(name, options, side, triples, entities):
+    model = build(name, options)
+    scores = model.training_scores(triples, side, entities)
+    torch.testing.assert_close(scores.positive, textbook(model, triples))
+    torch.testing.assert_close(
+        scores.negative, textbook(model, replaced(triples, side, entities)).reshape(entities.shape)
+    )
+    assert scores.substitution is None
+
+
+@models
+@both_sides
+@substitutions
+def test_substitution_is_an_ordinary_triple_of_the_extra_relation(
+    name, options, side, substitution, triples, entities
+):
+    model = build(name, options)
+    scores = model.training_scores(triples, side, entities, substitution)
+    torch.testing.assert_close(scores.positive, textbook(model, triples))
+    torch.testing.assert_close(
+        scores.negative, textbook(model, replaced(triples, side, entities)).reshape(entities.shape)
+    )
+    positive = triples[:, column(side)].repeat_interleave(entities.shape[1])
+    extra = torch.full_like(positive, RELATIONS)
+    expected = textbook(model, torch.stack([positive, extra, entities.reshape(-1)], 1))
+    if substitution == "symmetric":
+        expected = (expected + textbook(model, torch.stack([entities.reshape(-1), extra, positive], 1))) / 2
+    torch.testing.assert_close(scores.substitution, expected.reshape(entities.shape))
+
+
+@models
+def test_dot_products_fold_the_two_directions(name, options):
+    model = build(name, options)
+    assert len(model.substitution_queries(model.entity[:2], "one-way")) == 1
+    assert len(model.substitution_queries(model.entity[:2], "symmetric")) == (1 if model.comparison == "dot" else 2)
+
+
+def test_symmetric_complex_substitution_ignores_the_imaginary_part(triples, entities):
+    model = build("complex", {})
+    model.training_scores(triples, "tail", entities, "symmetric").substitution.square().sum().backward()
+    real, imaginary = model.relation.grad[-1].chunk(2)
+    assert real.abs().min() > 0
+    torch.testing.assert_close(imaginary, torch.zeros(DIM, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def put(model: Model, entity: Tensor, relation: Tensor) -> None:
+    """Replace the tables by plain tensors."""
+    for table, value in (("entity", entity), ("relation", relation)):
+        delattr(model, table)
+        setattr(model, table, value)
+
+
+@models
+@both_sides
+@pytest.mark.parametrize("substitution", [None, "symmetric", "one-way"])
+def test_gradients(name, options, side, substitution):
+    model = build(name, options, seed=5, sizes=(5, 2, 3))
+    triples = torch.tensor([[0, 0, 1], [1, 1, 1], [4, 0, 2]])
+    entities = torch.tensor([[0, 1, 1, 3], [2, 1, 4, 0], [2, 3, 3, 3]])
+
+    def scores(entity: Tensor, relation: Tensor) -> tuple[Tensor, ...]:
+        put(model, entity, relation)
+        return tuple(
+            part for part in model.training_scores(triples, side, entities, substitution) if part is not None
+        )
+
+    # Random coordinates keep every difference far from the kinks compared with the step of 1e-6.
+    tables = model.entity.detach().clone().requires_grad_(), model.relation.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(scores, tables)
+
+
+@models
+def test_every_parameter_learns(name, options, triples, entities):
+    model = build(name, options)
+    for side in SIDES:
+        scores = model.training_scores(triples, side, entities, "one-way")
+        sum(part.square().sum() for part in scores).backward()
+    used = model.relation.grad.abs().sum(1)
+    assert model.entity.grad.abs().sum(1).min() > 0
+    assert used.min() > 0
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+@models
+def test_features_are_all_entity_parameters(name, options):
+    model = build(name, options)
+    assert model.entity_features().shape == (ENTITIES, model.entity_width * DIM)
+    assert torch.equal(model.entity_features(), model.entity)
+    assert [parameter for parameter, _ in model.named_parameters()] == ["entity", "relation"]
+    assert model.relation.shape == (RELATIONS + 1, model.relation_width * DIM)
+
+
+@models
+def test_tables_depend_on_the_seed_alone(name, options):
+    first, again, other = build(name, options), build(name, options), build(name, options, seed=1)
+    for table in ("entity", "relation"):
+        assert torch.equal(getattr(first, table), getattr(again, table))
+        assert not torch.equal(getattr(first, table), getattr(other, table))
+    drawn = first.entity.detach().clone()
+    first.reset_parameters(torch.Generator().manual_seed(9))
+    assert not torch.equal(first.entity, drawn)
+
+
+@models
+@pytest.mark.parametrize("init_range", [0.02, 3.0])
+def test_tables_fill_the_initial_range(name, options, init_range):
+    model = MODELS[name](50, 20, 8, init_range, torch.Generator().manual_seed(0), **options)
+    for table in (model.entity, model.relation):
+        assert 0.98 * init_range < table.max() <= init_range
+        assert -init_range <= table.min() < -0.98 * init_range
+        assert abs(table.mean()) < 0.1 * init_range
+
+
+@pytest.mark.parametrize("name", [name for name, kind in MODELS.items() if kind.comparison != "dot"])
+def test_default_range_of_distances(name):
+    assert MODELS[name].default_range(100) == pytest.approx(0.11)  # (9 + 2) / 100
+    assert MODELS[name].default_range(500, margin=6.0) == pytest.approx(0.016)
+    assert MODELS[name](5, 2, 100).init_range == pytest.approx(0.11)
+
+
+@pytest.mark.parametrize("dim", [16, 200])
+@pytest.mark.parametrize("name", [name for name, kind in MODELS.items() if kind.comparison == "dot"])
+def test_default_range_of_dot_products(name, dim):
+    """Documented: initial scores have a standard deviation of 0.1 whatever the width."""
+    model = MODELS[name](200, 200, dim, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    heads, relations, tails = (torch.randint(200, (20_000,), generator=generator) for _ in range(3))
+    assert model.score(torch.stack([heads, relations, tails], 1)).std().item() == pytest.approx(0.1, rel=0.08)
+
+
+def test_projection_from_the_entity_table_needs_enough_entities():
+    with pytest.raises(UsageError, match="more entities than relations"):
+        TransD(3, 3, 2, projection="entity-table")
+    TransD(4, 3, 2, projection="entity-table")
+
+
+@models
+def test_factors_are_sizes_of_the_triples_own_rows(name, options, triples):
+    model = build(name, options)
+    rows = model.entity[triples[:, 0]], model.relation[triples[:, 1]], model.entity[triples[:, 2]]
+    for factor, row in zip(model.factors(triples), rows, strict=True):
+        if name == "complex":
+            expected = torch.tensor(np.array([np.abs(as_complex(one)) for one in row]))
+        else:
+            expected = row.abs()
+        torch.testing.assert_close(factor, expected)

@@ -1,0 +1,273 @@
+"""Every registered sampler: shapes, labels against brute force, repeatability, state, and the smallest graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eans.errors import UsageError
+from eans.graph import SIDES, KnowledgeGraph, Side, column
+from eans.models import MODELS, Model
+from eans.samplers import SAMPLERS, Negatives, Sampler, StepOutcome
+from eans.samplers.base import repeats
+
+samplers = pytest.mark.parametrize("name", SAMPLERS)
+both_sides = pytest.mark.parametrize("side", SIDES)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_model(graph: KnowledgeGraph, seed: int = 0) -> Model:
+    return MODELS["transe"](graph.num_entities, graph.num_relations, 4, 1.0, seeded(seed))
+
+
+def step(sampler: Sampler, model: Model, graph: KnowledgeGraph, number: int = 1) -> StepOutcome:
+    """What the trainer hands over after a step."""
+    triples = graph.train[:4]
+    negatives = sampler.sample(triples, "tail", seeded(number))
+    with torch.no_grad():
+        scores = model.training_scores(triples, "tail", negatives.entities, "symmetric")
+    return StepOutcome(number, model, triples, "tail", negatives, scores, seeded(number + 100))
+
+
+def known_answers(graph: KnowledgeGraph, triple: list[int], side: Side) -> set[int]:
+    """Entities that complete the triple in train."""
+    at, anchor = column(side), 2 - column(side)
+    return {row[at] for row in graph.train.tolist() if row[anchor] == triple[anchor] and row[1] == triple[1]}
+
+
+def brute_labels(graph: KnowledgeGraph, triples: Tensor, side: Side, entities: Tensor, rule: str) -> list[list[bool]]:
+    labels = []
+    for triple, row in zip(triples.tolist(), entities.tolist(), strict=True):
+        answers = known_answers(graph, triple, side)
+        many = rule == "repeats-everywhere" or (rule == "repeats" and len(answers) >= 10 * len(row) ** 0.145)
+        labels.append([e in answers or (many and e in row[j + 1 :]) for j, e in enumerate(row)])
+    return labels
+
+
+@pytest.fixture
+def hub_graph() -> KnowledgeGraph:
+    """60 entities; relation 0 links entity 0 to 1..40 and entity 1 to 1..12; other queries have one answer."""
+    rows = [(0, 0, t) for t in range(1, 41)] + [(1, 0, t) for t in range(1, 13)] + [(h, 1, h - 1) for h in range(2, 60)]
+    names = [f"e{i}" for i in range(60)]
+    return KnowledgeGraph.from_labels(
+        [(names[h], f"r{r}", names[t]) for h, r, t in sorted(rows, key=lambda row: (row[1] == 0, row))]
+    )
+
+
+# --- draws --------------------------------------------------------------------------------------------------------
+
+
+@samplers
+@both_sides
+@pytest.mark.parametrize("negatives", [1, 17])
+def test_shape_dtype_range(name, side, negatives, graph):
+    sample = SAMPLERS[name](graph, negatives).sample(graph.train[:9], side, seeded())
+    assert isinstance(sample, Negatives)
+    assert sample.entities.shape == sample.known_true.shape == (9, negatives)
+    assert sample.entities.dtype == torch.int64
+    assert sample.known_true.dtype == torch.bool
+    assert sample.entities.min() >= 0
+    assert sample.entities.max() < graph.num_entities
+
+
+@samplers
+@both_sides
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_the_generator_decides(name, side, share, make_graph):
+    graph = make_graph(100, 3, (50, 0, 0))
+    sampler = SAMPLERS[name](graph, 16, uniform_share=share)
+    first = sampler.sample(graph.train, side, seeded(1))
+    torch.manual_seed(99)  # the global generator plays no part
+    again = SAMPLERS[name](graph, 16, uniform_share=share).sample(graph.train, side, seeded(1))
+    other = sampler.sample(graph.train, side, seeded(2))
+    assert torch.equal(first.entities, again.entities)
+    assert torch.equal(first.known_true, again.known_true)
+    assert not torch.equal(first.entities, other.entities)
+    assert not torch.equal(first.entities[0], first.entities[1])
+
+
+@samplers
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_uniform_share(name, share, make_graph):
+    """Far from the positive entity only uniform draws land."""
+    graph = make_graph(1000, 1, (10, 0, 0))
+    options: dict[str, Any] = {"sigma": 5.0} if name == "eans" else {}
+    sampler = SAMPLERS[name](graph, 4000, uniform_share=share, **options)
+    triples = graph.train
+    offset = (sampler.propose(triples, "tail", seeded()) - triples[:, 2:]).abs()
+    far = (torch.minimum(offset, 1000 - offset) > 50).double().mean().item()
+    expected = 0.899 if name == "uniform" else 0.899 * share
+    assert far == pytest.approx(expected, abs=0.01)
+
+
+@samplers
+@pytest.mark.parametrize("entities", [1, 2, 3, 100])
+@pytest.mark.parametrize("side", SIDES)
+def test_small_graphs(name, entities, side, make_graph):
+    graph = make_graph(entities, 1, (6, 0, 0))
+    sampler = SAMPLERS[name](graph, 50)
+    model = small_model(graph)
+    for number in (1, 2):
+        sampler.observe(step(sampler, model, graph, number))
+        sample = sampler.sample(graph.train, side, seeded(number))
+        assert set(sample.entities.unique().tolist()) <= set(range(entities))
+    if entities <= 3:
+        assert set(sample.entities.unique().tolist()) == set(range(entities))
+
+
+# --- labels -------------------------------------------------------------------------------------------------------
+
+
+@samplers
+@both_sides
+@pytest.mark.parametrize("rule", ["exact", "repeats", "repeats-everywhere"])
+def test_labels_against_brute_force(name, side, rule, graph, hub_graph):
+    for source in (graph, hub_graph):
+        sampler = SAMPLERS[name](source, 20, known_true=rule)
+        sample = sampler.sample(source.train, side, seeded(4))
+        expected = brute_labels(source, source.train, side, sample.entities, rule)
+        assert sample.known_true.tolist() == expected
+        assert 0.0 < sample.known_true.double().mean() < 1.0
+
+
+def test_the_rules_differ_on_these_graphs(hub_graph):
+    """Rows with 40 and with 12 answers stand on either side of 10 * 20 ** 0.145 = 15.4."""
+    entities = torch.tensor([[0] * 19 + [59]])
+    for head, rule, labelled in [
+        (0, "repeats", 18),
+        (1, "repeats", 0),
+        (1, "repeats-everywhere", 18),
+        (0, "exact", 0),
+    ]:
+        triple = torch.tensor([[hub_graph.entities.id(f"e{head}"), hub_graph.relations.id("r0"), 0]])
+        sampler = SAMPLERS["uniform"](hub_graph, 20, known_true=rule)
+        ids = torch.tensor([hub_graph.entities.id(f"e{i}") for i in entities[0].tolist()])[None]
+        sampler.draw = lambda *_, ids=ids: ids
+        assert sampler.sample(triple, "tail", seeded()).known_true.sum() == labelled, (head, rule)
+
+
+def test_the_threshold_is_inclusive(make_graph):
+    """One negative: 10 * 1 ** 0.145 = 10 answers are enough, 9 are not; a single draw cannot repeat."""
+    graph = make_graph(30, 1, (60, 0, 0))
+    sampler = SAMPLERS["uniform"](graph, 1, known_true="repeats")
+    assert torch.equal(
+        sampler.sample(graph.train, "tail", seeded(1)).known_true,
+        SAMPLERS["uniform"](graph, 1).sample(graph.train, "tail", seeded(1)).known_true,
+    )
+
+
+def test_repeats_marks_all_but_the_last():
+    rows = torch.tensor([[3, 1, 3, 3, 1], [0, 1, 2, 3, 4], [2, 2, 2, 2, 2]])
+    assert repeats(rows).int().tolist() == [[1, 1, 1, 0, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0]]
+    assert repeats(torch.tensor([[7]])).tolist() == [[False]]
+
+
+@samplers
+@both_sides
+def test_keep_labels_nothing(name, side, hub_graph):
+    kept = SAMPLERS[name](hub_graph, 20, false_negatives="keep").sample(hub_graph.train, side, seeded(4))
+    masked = SAMPLERS[name](hub_graph, 20).sample(hub_graph.train, side, seeded(4))
+    assert torch.equal(kept.entities, masked.entities)
+    assert masked.known_true.any()
+    assert not kept.known_true.any()
+
+
+@samplers
+@both_sides
+def test_resample_replaces_only_false_negatives(name, side, hub_graph):
+    sample = SAMPLERS[name](hub_graph, 20, false_negatives="resample").sample(hub_graph.train, side, seeded(4))
+    masked = SAMPLERS[name](hub_graph, 20).sample(hub_graph.train, side, seeded(4))
+    assert sample.known_true.tolist() == brute_labels(hub_graph, hub_graph.train, side, sample.entities, "exact")
+    assert sample.known_true.sum() < 0.1 * masked.known_true.sum()
+    assert torch.equal(sample.entities[~masked.known_true], masked.entities[~masked.known_true])
+
+
+@samplers
+def test_resample_gives_up_and_labels_what_is_left(name):
+    """Every entity answers the query, so no true negative exists."""
+    graph = KnowledgeGraph.from_labels([("a", "r", t) for t in "abc"])
+    sample = SAMPLERS[name](graph, 4, false_negatives="resample").sample(graph.train, "tail", seeded())
+    assert sample.known_true.all()
+
+
+@samplers
+@pytest.mark.parametrize("policy", ["keep", "resample"])
+@pytest.mark.parametrize("rule", ["repeats", "repeats-everywhere"])
+def test_repeat_labels_need_masking(name, policy, rule, graph):
+    with pytest.raises(UsageError, match=r"known_true .* needs sampler.false_negatives 'mask'"):
+        SAMPLERS[name](graph, 4, known_true=rule, false_negatives=policy)
+
+
+@samplers
+def test_labels_look_at_train_alone(name):
+    """A triple of valid or test must not leak into training."""
+    train = [("a", "r", "b"), ("b", "r", "c")]
+    graph = KnowledgeGraph.from_labels(train, valid=[("a", "r", "c")], test=[("a", "r", "a")])
+    sample = SAMPLERS[name](graph, 200).sample(graph.train[:1], "tail", seeded())
+    assert set(sample.entities[sample.known_true].tolist()) == {1}
+    assert set(sample.entities[~sample.known_true].tolist()) == {0, 2}
+
+
+# --- state --------------------------------------------------------------------------------------------------------
+
+
+@samplers
+def test_observing_leaves_the_model_alone(name, make_graph):
+    graph = make_graph(30)
+    model, sampler = small_model(graph), SAMPLERS[name](graph, 8)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    outcome = step(sampler, model, graph)
+    drawn = outcome.negatives.entities.clone()
+    sampler.observe(outcome)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(outcome.negatives.entities, drawn)
+
+
+@samplers
+@both_sides
+def test_state_survives_a_round_trip(name, side, make_graph, tmp_path):
+    """After an ordering, a fresh sampler with the saved state draws the same, now and after the next ordering."""
+    graph = make_graph(50)
+    sampler, fresh = SAMPLERS[name](graph, 8), SAMPLERS[name](graph, 8)
+    sampler.observe(step(sampler, small_model(graph), graph))
+    torch.save(sampler.state_dict(), tmp_path / "state.pt")
+    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    unordered = SAMPLERS[name](graph, 8).sample(graph.train, side, seeded(5)).entities
+    for number in (1, 1001):
+        a, b = (one.sample(graph.train, side, seeded(5)) for one in (sampler, fresh))
+        assert torch.equal(a.entities, b.entities)
+        assert torch.equal(a.known_true, b.known_true)
+        if name == "eans":
+            assert not torch.equal(a.entities, unordered)
+        model = small_model(graph, seed=number)
+        outcome = step(sampler, model, graph, number)
+        sampler.observe(outcome)
+        fresh.observe(StepOutcome(**(vars(outcome) | {"generator": seeded(number + 100)})))
+        for key, value in sampler.state_dict().items():
+            assert torch.equal(value, fresh.state_dict()[key])
+
+
+@samplers
+def test_state_before_the_first_step_loads_into_a_used_sampler(name, make_graph):
+    graph = make_graph(50)
+    used, fresh = SAMPLERS[name](graph, 8), SAMPLERS[name](graph, 8)
+    used.observe(step(used, small_model(graph), graph))
+    used.load_state_dict(fresh.state_dict())
+    a, b = (one.sample(graph.train, "tail", seeded(5)).entities for one in (used, fresh))
+    assert torch.equal(a, b)
+
+
+@samplers
+def test_placing_on_the_same_device_changes_nothing(name, graph):
+    sampler, placed = SAMPLERS[name](graph, 8), SAMPLERS[name](graph, 8)
+    placed.place("cpu")
+    a, b = (one.sample(graph.train, "head", seeded(5)) for one in (sampler, placed))
+    assert torch.equal(a.entities, b.entities)
+    assert torch.equal(a.known_true, b.known_true)

@@ -1,0 +1,246 @@
+"""The Triton kernels equal the reference: on a GPU if there is one, else in Triton's interpreter on the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is decorated: before the imports below
+
+pytest.importorskip("triton")
+
+from eans.kernels import COMPARISONS, Comparison, reference, triton_compare, triton_gradients, triton_rank
+from eans.kernels.triton_gradients import Tile
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13}
+
+
+@pytest.fixture(autouse=True)
+def _readable_loop_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.6's interpreter reads loop bounds by ``int(array of one number)``, which NumPy 2.4 refuses."""
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tiles along every axis already for small shapes, with one row or several at a time."""
+    for kind, rows in zip(COMPARISONS, (1, 2, 4), strict=True):
+        monkeypatch.setitem(triton_compare.FORWARD_TILES, kind, Tile(4, 8, 1))
+        monkeypatch.setitem(triton_gradients.QUERY_TILES, kind, Tile(rows, 8, 1))
+        monkeypatch.setitem(triton_gradients.ENTITY_TILES, kind, Tile(rows, 8, 1))
+    for kind in triton_rank.RANK_BLOCKS:
+        monkeypatch.setitem(triton_rank.RANK_BLOCKS, kind, triton_rank.Block(2, 4, 8, 1))
+
+
+@pytest.fixture
+def _poisoned_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh buffers hold NaN, so that a number nobody wrote shows."""
+    plain_empty, plain_like, plain_new = torch.empty, torch.empty_like, Tensor.new_empty
+
+    def poisoned(buffer: Tensor) -> Tensor:
+        return buffer.fill_(float("nan")) if buffer.is_floating_point() else buffer
+
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: poisoned(plain_empty(*a, **k)))
+    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: poisoned(plain_like(*a, **k)))
+    monkeypatch.setattr(Tensor, "new_empty", lambda *a, **k: poisoned(plain_new(*a, **k)))
+
+
+class Case(NamedTuple):
+    """Arguments of `compare` after the kind, and the gradient of its scores."""
+
+    queries: Tensor
+    table: Tensor
+    entities: Tensor
+    shifts: Tensor | None
+    scalars: Tensor | None
+    outer: Tensor
+
+
+class Shape(NamedTuple):
+    count: int
+    batch: int
+    negatives: int
+    dim: int
+    entities: int
+
+
+def make_case(shape: Shape, shifted: bool, dtype: torch.dtype = torch.float64) -> Case:
+    generator = torch.Generator().manual_seed(sum(shape))
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+
+    count, batch, negatives, dim, num_entities = shape
+    # The last two entities are never drawn; with few entities the others are drawn many times.
+    drawn = torch.randint(max(1, num_entities - 2), (batch, negatives), generator=generator).to(DEVICE)
+    return Case(
+        normal(count, batch, dim),
+        normal(num_entities, dim + 3)[:, :dim],  # strided rows
+        drawn,
+        normal(count, batch, dim) if shifted else None,
+        normal(num_entities) if shifted else None,
+        normal(count, batch, negatives),
+    )
+
+
+def results(module: Any, kind: Comparison, case: Case) -> dict[str, Tensor]:
+    """Scores and every gradient."""
+    named = {"queries": case.queries, "table": case.table, "shifts": case.shifts, "scalars": case.scalars}
+    inputs = {name: value.detach().requires_grad_() for name, value in named.items() if value is not None}
+    scores = module.compare(
+        kind, inputs["queries"], inputs["table"], case.entities, inputs.get("shifts"), inputs.get("scalars")
+    )
+    gradients = torch.autograd.grad(scores, list(inputs.values()), case.outer.to(scores.dtype))
+    return {"scores": scores.detach(), **dict(zip(inputs, gradients, strict=True))}
+
+
+def widened(case: Case) -> Case:
+    return Case(*(value.double() if value is not None and value.is_floating_point() else value for value in case))
+
+
+def assert_equal_to_reference(kind: Comparison, case: Case) -> None:
+    expected = results(reference, kind, widened(case))
+    for name, value in results(triton_compare, kind, case).items():
+        assert value.shape == expected[name].shape
+        assert value.dtype == case.queries.dtype
+        error = torch.linalg.vector_norm(value.double() - expected[name])
+        assert error <= TOLERANCE[value.dtype] * torch.linalg.vector_norm(expected[name]), (name, float(error))
+
+
+@pytest.mark.usefixtures("_poisoned_buffers")
+@pytest.mark.parametrize("shifted", [False, True], ids=["plain", "shifted"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_scores_and_gradients(kind: Comparison, count: int, shifted: bool) -> None:
+    dim = 18 if kind == "modulus" else 13
+    assert_equal_to_reference(kind, make_case(Shape(count, 3, 7, dim, 9), shifted))
+
+
+@pytest.mark.usefixtures("_poisoned_buffers")
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_float32(kind: Comparison) -> None:
+    assert_equal_to_reference(kind, make_case(Shape(3, 2, 9, 22, 5), shifted=True, dtype=torch.float32))
+
+
+@pytest.mark.usefixtures("_poisoned_buffers")
+@pytest.mark.parametrize("shape", [Shape(1, 1, 1, 2, 1), Shape(2, 5, 1, 2, 4), Shape(1, 1, 6, 34, 3)], ids=str)
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_small_extents(kind: Comparison, shape: Shape) -> None:
+    assert_equal_to_reference(kind, make_case(shape, shifted=False))
+
+
+@pytest.mark.usefixtures("_poisoned_buffers")
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_one_entity_drawn_everywhere(kind: Comparison) -> None:
+    case = make_case(Shape(2, 4, 5, 10, 6), shifted=True)
+    assert_equal_to_reference(kind, case._replace(entities=torch.full_like(case.entities, 3)))
+
+
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_more_queries_than_one_launch_takes(kind: Comparison) -> None:
+    assert_equal_to_reference(kind, make_case(Shape(5, 2, 3, 6, 5), shifted=True))
+
+
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_arguments_need_not_be_contiguous(kind: Comparison) -> None:
+    case = make_case(Shape(2, 3, 5, 10, 6), shifted=True)
+    assert case.shifts is not None
+    assert case.scalars is not None
+    scattered = Case(
+        case.queries.transpose(0, 2).contiguous().transpose(0, 2),
+        case.table.T.contiguous().T,
+        case.entities.T.contiguous().T,
+        case.shifts.transpose(0, 1).contiguous().transpose(0, 1),
+        torch.stack([case.scalars, case.scalars], dim=1)[:, 0],
+        case.outer[:, :1, :1].expand_as(case.outer),
+    )
+    assert_equal_to_reference(kind, scattered)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", ["l1", "modulus"])
+def test_query_on_its_candidate_has_no_slope(kind: Comparison, dtype: torch.dtype) -> None:
+    case = make_case(Shape(1, 2, 3, 12, 5), shifted=False, dtype=dtype)
+    case.queries[0, 0] = case.table[case.entities[0, 1]]
+    case.queries[0, 1, :6] = case.table[case.entities[1, 0], :6]  # one plane agrees, the other does not
+    assert_equal_to_reference(kind, case)
+    alone = case._replace(queries=case.table[case.entities[:, :1]].mT.contiguous().mT.transpose(0, 1))
+    found = results(triton_compare, kind, alone._replace(entities=case.entities[:, :1], outer=case.outer[..., :1]))
+    for value in found.values():
+        assert not value.any()  # all exactly 0, none NaN
+
+
+@pytest.mark.parametrize("kind", ["l1", "modulus"])
+def test_same_bits_every_time(kind: Comparison) -> None:
+    case = make_case(Shape(2, 4, 6, 10, 5), shifted=True, dtype=torch.float32)
+    first, second = results(triton_compare, kind, case), results(triton_compare, kind, case)
+    for name, value in first.items():
+        assert torch.equal(value, second[name])
+
+
+@pytest.mark.usefixtures("_poisoned_buffers")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shifted", [False, True], ids=["plain", "shifted"])
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_compare_all(kind: Comparison, shifted: bool, dtype: torch.dtype) -> None:
+    case = make_case(Shape(1, 5, 1, 18 if kind == "modulus" else 13, 7), shifted, dtype)
+    shifts = None if case.shifts is None else case.shifts[0]
+    scores = triton_compare.compare_all(kind, case.queries[0], case.table, shifts, case.scalars)
+    wide = widened(case)
+    wide_shifts = None if wide.shifts is None else wide.shifts[0]
+    expected = reference.compare_all(kind, wide.queries[0], wide.table, wide_shifts, wide.scalars)
+    assert scores.shape == expected.shape
+    assert scores.dtype == dtype
+    error = torch.linalg.vector_norm(scores.double() - expected)
+    assert error <= TOLERANCE[dtype] * torch.linalg.vector_norm(expected)
+
+
+@pytest.mark.parametrize("num_entities", [6, 2**15 - 1, 2**15])
+def test_pairs_by_entity(num_entities: int) -> None:
+    entities = torch.tensor([[5, 0, num_entities - 1], [0, 5, 2]], device=DEVICE)
+    order, starts = triton_gradients.pairs_by_entity(entities, num_entities)
+    assert starts[0] == 0
+    assert starts[-1] == entities.numel()
+    for entity in (0, 1, 2, 5, num_entities - 1):
+        segment = order[starts[entity] : starts[entity + 1]]
+        assert segment.tolist() == (entities.reshape(-1) == entity).nonzero()[:, 0].tolist()
+
+
+def test_untouched_gradients_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_case(Shape(1, 2, 3, 4, 5), shifted=False)
+    monkeypatch.setattr(triton_compare, "entity_gradients", None)
+    queries = case.queries.detach().requires_grad_()
+    scores = triton_compare.compare("l1", queries, case.table, case.entities)
+    scores.sum().backward()
+    assert queries.grad is not None
+
+
+def bad_arguments() -> Iterator[tuple[str, Tensor, Tensor, type[Exception]]]:
+    whole = torch.zeros(1, 2, 5, device=DEVICE)
+    yield "l1", whole.half(), whole[0].half(), TypeError
+    yield "l1", whole.double(), whole[0], TypeError
+    yield "modulus", whole, whole[0], ValueError
+
+
+@pytest.mark.parametrize(("kind", "queries", "table", "error"), bad_arguments())
+def test_what_would_go_wrong_is_refused(kind: Comparison, queries: Tensor, table: Tensor, error: Any) -> None:
+    entities = torch.zeros(2, 3, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(error):
+        triton_compare.compare(kind, queries, table, entities)
+    with pytest.raises(error):
+        triton_compare.compare_all(kind, queries[0], table)

@@ -101,7 +101,9 @@ def choose_device(device: str) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError:
-        raise UsageError(f"unknown device '{device}' (auto, cpu or cuda)") from None
+        chosen = None
+    if chosen is None or chosen.type not in ("cpu", "cuda"):
+        raise UsageError(f"unknown device '{device}' (auto, cpu or cuda)")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device '{device}' was asked for, but PyTorch sees no CUDA GPU; use --device cpu")
     return chosen

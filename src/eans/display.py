@@ -121,7 +121,7 @@ class TrainingDisplay:
             with self.bar:
                 yield
         except Interrupted as interruption:
-            raise Interrupted(f"{interruption}; continue with: {resume_command(path)}") from None
+            raise Interrupted(f"{interruption}; continue with: {RunFolder(path).resume_command}") from None
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -131,12 +131,12 @@ def train_with_display(
     recipe_name: str | None, dataset: str | None, out: Path | None, device: str, overrides: list[str]
 ) -> None:
     """`eans train`."""
-    graph = None
     if recipe_name is None:
-        graph = load_graph(dataset or "")
-        recipe_name = recipes.default_for(graph.name)
-    recipe = recipes.load(recipe_name, overrides, dataset)
-    if graph is None:
+        dataset = dataset or recipes.load("default", overrides).data.name
+        graph = load_graph(dataset)
+        recipe = recipes.load(recipes.default_for(graph.name), overrides, dataset or None)
+    else:
+        recipe = recipes.load(recipe_name, overrides, dataset)
         graph = load_graph(recipe.data.name)
     recipe = resolve(recipe, graph)
     out = out or free_folder(recipe)

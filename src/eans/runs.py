@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -56,13 +57,14 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, recipe: Recipe, graph: KnowledgeGraph) -> RunFolder:
         """Make the folder and write what is known before training."""
+        folder = cls(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path} exists already; choose another --out, or continue it with --resume {path}")
+            hint = f", or continue it with: {folder.resume_command}" if folder.recipe_file.is_file() else ""
+            raise UsageError(f"{path} exists already; choose another --out{hint}")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot create run folder {path}: {error.strerror}; choose another --out") from error
-        folder = cls(path)
         atomic_write(folder.graph_file, graph_to_bytes(graph))
         atomic_write(folder.recipe_file, to_toml(recipe).encode())
         return folder
@@ -89,7 +91,14 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunError(f"another process is training in {self.path}") from None
+            for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while it wrote
+                leftover.unlink(missing_ok=True)
             yield
+
+    @property
+    def resume_command(self) -> str:
+        """What to type to continue the run."""
+        return f"eans train --resume {shlex.quote(str(self.path))}"
 
     @property
     def is_complete(self) -> bool:
@@ -103,19 +112,24 @@ class RunFolder:
     def graph(self) -> KnowledgeGraph:
         """The graph that the run was trained on."""
         tensors, metadata = read_tensors(self.graph_file)
-        return graph_from_tensors(tensors, metadata["name"])
+        try:
+            return graph_from_tensors(tensors, metadata["name"])
+        except KeyError as error:
+            raise RunError(f"{self.graph_file} is not the graph of a run; restore it or train again") from error
 
     def model(self, graph: KnowledgeGraph | None = None, device: torch.device | str = "cpu") -> Model:
         """The final model, or that of the last checkpoint while the run is not complete."""
         model = build_model(self.recipe(), graph or self.graph())
         if self.model_file.is_file():
-            tensors, _ = read_tensors(self.model_file)
+            source = self.model_file
+            tensors, _ = read_tensors(source)
         elif self.checkpoint_file.is_file():
-            saved, _ = read_tensors(self.checkpoint_file)
+            source = self.checkpoint_file
+            saved, _ = read_tensors(source)
             tensors = {k.removeprefix("model."): v for k, v in saved.items() if k.startswith("model.")}
         else:
-            raise RunError(f"{self.path} holds no weights yet; continue it with `eans train --resume {self.path}`")
-        load_weights(model, tensors, self.path)
+            raise RunError(f"{self.path} holds no weights yet; continue it with: {self.resume_command}")
+        load_weights(model, tensors, source)
         return model.to(device)
 
     def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:
@@ -129,8 +143,11 @@ class RunFolder:
         progress = Progress()
         if self.checkpoint_file.is_file():
             tensors, metadata = read_tensors(self.checkpoint_file)
-            trainer.load_state(tensors, json.loads(metadata["trainer"]))
-            progress = Progress(**json.loads(metadata["progress"]))
+            try:
+                trainer.load_state(tensors, json.loads(metadata["trainer"]))
+                progress = Progress(**json.loads(metadata["progress"]))
+            except (KeyError, RuntimeError) as error:
+                raise misfit(self.checkpoint_file) from error
         self._rewind_log(trainer.completed)
         return progress
 
@@ -172,7 +189,12 @@ class RunFolder:
 
     def metrics(self) -> dict[str, Any]:
         """The evaluation; empty while there is none."""
-        return dict(json.loads(self.metrics_file.read_text("utf-8"))) if self.is_complete else {}
+        if not self.is_complete:
+            return {}
+        try:
+            return dict(json.loads(self.metrics_file.read_text("utf-8")))
+        except ValueError as error:
+            raise RunError(f"{self.metrics_file} is damaged ({error}); delete it, then: {self.resume_command}") from error
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -198,7 +220,12 @@ def load_weights(model: Model, tensors: dict[str, Tensor], source: Path) -> None
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise RunError(f"the weights in {source} do not fit its recipe and graph; was one of them edited?") from error
+        raise misfit(source) from error
+
+
+def misfit(source: Path) -> RunError:
+    """The one line for tensors that belong to another recipe or graph."""
+    return RunError(f"{source} does not fit its run's recipe and graph; was one of them edited?")
 
 
 def graph_to_bytes(graph: KnowledgeGraph) -> bytes:

@@ -1,0 +1,110 @@
+"""The stream of batches: sides, coverage, weights, and that a batch depends on the seed and the step alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eans.batches import Batch, BatchStream, mix
+from eans.graph import KnowledgeGraph, subsampling_weights
+
+
+def line(size: int) -> KnowledgeGraph:
+    """`size` different triples."""
+    return KnowledgeGraph.from_labels([(f"a{i}", f"r{i % 3}", f"b{i % 7}") for i in range(size)])
+
+
+def rows(batch: Batch) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in batch.triples.tolist()]
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return a.side == b.side and torch.equal(a.triples, b.triples) and torch.equal(a.weight, b.weight)
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(20, 4), (20, 7), (20, 20), (5, 13), (1, 3), (1, 1)])
+def test_batches_are_full_and_alternate(size, batch_size):
+    stream = BatchStream(line(size), batch_size, seed=0)
+    for step in range(12):
+        batch = stream[step]
+        assert batch.side == ("tail", "head")[step % 2]
+        assert batch.triples.shape == (batch_size, 3)
+        assert batch.triples.dtype == torch.int64
+        assert batch.weight.shape == (batch_size,)
+        assert batch.weight.dtype == torch.float32
+
+
+@given(st.integers(1, 25), st.integers(1, 40), st.integers(0, 3))
+def test_every_triple_once_per_pass_and_side(size, batch_size, seed):
+    """Cut each side's sequence into passes of `size`: each is a shuffle of all triples."""
+    graph = line(size)
+    everything = Counter(map(tuple, graph.train.tolist()))
+    stream = BatchStream(graph, batch_size, seed)
+    steps = -(-3 * size // batch_size)
+    for parity in (0, 1):
+        seen = [row for i in range(steps) for row in rows(stream[2 * i + parity])]
+        for start in range(0, 3 * size, size):
+            assert Counter(seen[start : start + size]) == everything
+
+
+def test_sides_passes_and_seeds_are_shuffled_apart():
+    graph = line(50)
+    stream, other = BatchStream(graph, 50, seed=0), BatchStream(graph, 50, seed=1)
+    passes = [rows(stream[step]) for step in range(4)] + [rows(other[0])] + [[tuple(t) for t in graph.train.tolist()]]
+    assert len({tuple(one) for one in passes}) == len(passes)
+
+
+@pytest.mark.parametrize("batch_size", [3, 8, 30])
+def test_random_access(batch_size):
+    graph = line(10)
+    expected = [BatchStream(graph, batch_size, seed=5)[step] for step in range(30)]
+    stream = BatchStream(graph, batch_size, seed=5)
+    for step in [29, 0, 13, 13, 28, 1, 2, 3, 27, 14, *range(30), *reversed(range(30))]:
+        assert same(stream[step], expected[step])
+
+
+def test_the_global_generator_plays_no_part():
+    graph = line(30)
+    torch.manual_seed(0)
+    first = BatchStream(graph, 8, seed=2)[3]
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    assert same(first, BatchStream(graph, 8, seed=2)[3])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_weights_belong_to_their_triples(make_graph):
+    graph = make_graph(6, 2, (40, 0, 0))
+    weight = dict(
+        zip(map(tuple, graph.train.tolist()), subsampling_weights(graph.train, 2).tolist(), strict=True)
+    )
+    assert len(set(weight.values())) > 3
+    stream = BatchStream(graph, 16, seed=0)
+    for step in range(8):
+        batch = stream[step]
+        assert batch.weight.tolist() == [weight[row] for row in rows(batch)]
+    plain = BatchStream(graph, 16, seed=0, subsampling=False)
+    assert plain[3].weight.tolist() == [1.0] * 16
+    assert torch.equal(plain[3].triples, stream[3].triples)
+
+
+def test_few_shuffles_are_kept():
+    stream = BatchStream(line(10), 4, seed=0)
+    for step in range(200):
+        stream[step]
+    assert len(stream._shuffles) <= 4
+
+
+def test_mix_spreads_neighbours():
+    seeds = [mix(seed, purpose, step) for seed in range(5) for purpose in range(3) for step in range(200)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert mix(1, 2) != mix(2, 1)
+    assert mix(0) != mix(0, 0)
+    assert mix(7, 8, 9) == mix(7, 8, 9)
+    bits = [sum(seed >> bit & 1 for seed in seeds) / len(seeds) for bit in range(63)]
+    assert all(0.44 < share < 0.56 for share in bits)

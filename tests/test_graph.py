@@ -1,0 +1,283 @@
+"""Vocabulary, KnowledgeGraph, TripleIndex and subsampling weights: against brute force and hand numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import FrozenInstanceError
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from eans.errors import DataError, UsageError
+from eans.graph import SIDES, SPLITS, KnowledgeGraph, TripleIndex, Vocabulary, column, opposite, subsampling_weights
+
+E, R = 5, 3
+TRAIN = [("anna", "knows", "ben"), ("ben", "knows", "cleo"), ("anna", "likes", "anna")]
+VALID = [("dora", "likes", "ben")]
+TEST = [("cleo", "sees", "anna"), ("cleo", "sees", "anna")]
+
+
+def triples(max_size: int = 30, min_size: int = 1) -> st.SearchStrategy[list[tuple[int, int, int]]]:
+    one = st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1))
+    return st.lists(one, min_size=min_size, max_size=max_size)
+
+
+def tensor(rows: list[tuple[int, int, int]]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3)
+
+
+@pytest.fixture
+def people() -> KnowledgeGraph:
+    return KnowledgeGraph.from_labels(TRAIN, VALID, TEST, name="people")
+
+
+# --- sides --------------------------------------------------------------------------------------------------------
+
+
+def test_sides():
+    assert [column(side) for side in ("head", "tail")] == [0, 2]
+    assert [opposite(side) for side in ("head", "tail")] == ["tail", "head"]
+    assert SIDES == ("head", "tail")
+
+
+# --- vocabulary ---------------------------------------------------------------------------------------------------
+
+
+def test_vocabulary_is_a_sequence_of_labels():
+    words = Vocabulary(["a", "b", "c"], "relation")
+    assert (len(words), words[1], words[-1], list(words)) == (3, "b", "c", ["a", "b", "c"])
+    assert "b" in words
+    assert "z" not in words
+    assert 1 not in words
+    assert [words.id(label) for label in words] == [0, 1, 2]
+    assert words.ids == {"a": 0, "b": 1, "c": 2}
+    assert repr(words) == "Vocabulary(3 relation labels)"
+    assert words == Vocabulary("abc")
+    assert words != Vocabulary("acb")
+    assert words != ["a", "b", "c"]
+    assert hash(words) == hash(Vocabulary("abc"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("Amsterdm", "unknown entity 'Amsterdm'; did you mean 'Amsterdam'?"),
+        ("BERLIN", "unknown entity 'BERLIN'; did you mean 'Berlin'?"),
+        ("zzzzzz", "unknown entity 'zzzzzz'"),
+        ("", "unknown entity ''"),
+    ],
+)
+def test_unknown_label(asked, message):
+    with pytest.raises(UsageError) as caught:
+        Vocabulary(["Amsterdam", "Berlin"]).id(asked)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("bad", ["", "a\tb", "a\nb", "a\rb", "\n"])
+def test_labels_that_a_file_cannot_hold(bad):
+    with pytest.raises(DataError, match="relation label .* is empty or contains a tab or line break"):
+        Vocabulary(["fine", bad], "relation")
+
+
+def test_labels_are_unique():
+    with pytest.raises(DataError, match="entity 'b' is listed twice"):
+        Vocabulary(["a", "b", "c", "b"])
+
+
+# --- graph --------------------------------------------------------------------------------------------------------
+
+
+def test_from_labels(people):
+    assert people.entities.labels == ("anna", "ben", "cleo", "dora")
+    assert people.relations.labels == ("knows", "likes", "sees")
+    assert (people.entities.kind, people.relations.kind) == ("entity", "relation")
+    assert people.train.tolist() == [[0, 0, 1], [1, 0, 2], [0, 1, 0]]
+    assert people.valid.tolist() == [[3, 1, 1]]
+    assert people.test.tolist() == [[2, 2, 0], [2, 2, 0]]
+    assert (people.num_entities, people.num_relations) == (4, 3)
+    assert people.unseen_entities() == 1
+    assert repr(people) == "KnowledgeGraph('people', 4 entities, 3 relations, train 3, valid 1, test 2)"
+
+
+def test_empty_splits_keep_their_shape():
+    graph = KnowledgeGraph.from_labels(TRAIN)
+    assert graph.valid.shape == graph.test.shape == (0, 3)
+    assert graph.valid.dtype == torch.int64
+
+
+def test_frozen(people):
+    with pytest.raises(FrozenInstanceError):
+        people.name = "other"
+
+
+def test_splits(people):
+    assert all(people.split(split) is getattr(people, split) for split in SPLITS)
+    with pytest.raises(UsageError, match=r"unknown split 'tets'; did you mean 'test'\? \(train, valid or test\)"):
+        people.split("tets")
+    with pytest.raises(UsageError, match="unknown split 'name'"):
+        people.split("name")
+
+
+def test_text_and_sha256(people):
+    for split, rows in zip(SPLITS, (TRAIN, VALID, TEST), strict=True):
+        text = "".join("\t".join(row) + "\n" for row in rows)
+        assert "".join(people.text(split)) == text
+        assert people.sha256[split] == hashlib.sha256(text.encode("utf-8")).hexdigest()
+    assert set(people.sha256) == set(SPLITS)
+
+
+def test_sha256_of_an_empty_split_and_of_other_scripts():
+    graph = KnowledgeGraph.from_labels([("東京", "in", "日本")])
+    assert graph.sha256["valid"] == hashlib.sha256(b"").hexdigest()
+    assert graph.sha256["train"] == hashlib.sha256("東京\tin\t日本\n".encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (torch.tensor([[0, 0, 5]]), "outside the 5 entities or 2 relations"),
+        (torch.tensor([[5, 0, 0]]), "outside the 5 entities"),
+        (torch.tensor([[0, 2, 0]]), "outside the 5 entities"),
+        (torch.tensor([[0, -1, 0]]), "outside the 5 entities"),
+        (torch.tensor([[-1, 0, 0]]), "outside the 5 entities"),
+        (torch.tensor([[0, 0, 0]], dtype=torch.int32), "expected int64 triples of shape"),
+        (torch.tensor([0, 0, 0]), "expected int64 triples of shape"),
+        (torch.tensor([[0, 0]]), "expected int64 triples of shape"),
+        (torch.empty(0, 3), "expected int64 triples of shape"),
+    ],
+)
+@pytest.mark.parametrize("split", SPLITS)
+def test_validation(rows, message, split):
+    splits = dict.fromkeys(SPLITS, torch.tensor([[4, 1, 4]])) | {split: rows}
+    with pytest.raises(DataError, match=f"{split}: .*{message}"):
+        KnowledgeGraph("g", Vocabulary("abcde"), Vocabulary("rs", "relation"), **splits)
+
+
+def test_no_training_triples():
+    with pytest.raises(DataError, match="graph 'g' has no training triples"):
+        KnowledgeGraph.from_labels([], valid=TRAIN, name="g")
+
+
+def test_known_covers_all_splits_and_train_covers_train(people):
+    everything = torch.cat([people.train, people.valid, people.test])
+    assert people.known.contains(everything).all()
+    assert people.known_train.contains(everything).tolist() == [True, True, True, False, False, False]
+    assert (len(people.known), len(people.known_train)) == (5, 3)
+    assert people.known is people.known
+
+
+# --- index --------------------------------------------------------------------------------------------------------
+
+
+@given(triples(), triples(min_size=0))
+def test_contains(known, asked):
+    index = TripleIndex(tensor(known), E, R)
+    assert len(index) == len(set(known))
+    assert index.contains(tensor(asked)).tolist() == [row in set(known) for row in asked]
+    every = torch.cartesian_prod(torch.arange(E), torch.arange(R), torch.arange(E))
+    assert index.contains(every).sum() == len(set(known))
+    grid = every.reshape(E, R, E, 3)
+    assert torch.equal(index.contains(grid), index.contains(every).reshape(E, R, E))
+
+
+@given(triples(), triples(max_size=8), st.sampled_from(SIDES))
+def test_candidates_counts_and_answers(known, queries, side):
+    index, asked, at = TripleIndex(tensor(known), E, R), tensor(queries), column(side)
+
+    def completed(query: tuple[int, int, int], entity: int) -> tuple[int, ...]:
+        return (*query[:at], entity, *query[at + 1 :])
+
+    brute = [{e for e in range(E) if completed(query, e) in set(known)} for query in queries]
+    everyone = torch.arange(E).repeat(len(queries), 1)
+    found = index.contains_candidates(asked, side, everyone)
+    assert [set(torch.nonzero(row).flatten().tolist()) for row in found] == brute
+    assert index.count(asked, side).tolist() == [len(answers) for answers in brute]
+    rows, entities = index.answers(asked, side)
+    assert rows.dtype == entities.dtype == torch.int64
+    pairs = list(zip(rows.tolist(), entities.tolist(), strict=True))
+    assert len(pairs) == len(set(pairs))
+    assert set(pairs) == {(row, entity) for row, answers in enumerate(brute) for entity in answers}
+
+
+def test_queries_without_answers():
+    index = TripleIndex(tensor([(0, 0, 1), (0, 0, 1)]), E, R)
+    rows, entities = index.answers(tensor([(4, 2, 4), (0, 1, 0), (1, 0, 0)]), "tail")
+    assert rows.tolist() == entities.tolist() == []
+    assert index.count(tensor([(4, 2, 4), (0, 0, 3)]), "tail").tolist() == [0, 1]
+    rows, entities = index.answers(tensor([]), "head")
+    assert rows.shape == entities.shape == (0,)
+
+
+def test_index_of_no_triples():
+    index = TripleIndex(tensor([]), E, R)
+    asked = tensor([(0, 0, 0), (4, 2, 4)])
+    assert len(index) == 0
+    assert index.count(asked, "tail").tolist() == [0, 0]
+    assert [part.tolist() for part in index.answers(asked, "head")] == [[], []]
+    assert index.contains(asked).tolist() == [False, False]
+    assert index.contains_candidates(asked, "head", torch.zeros(2, 3, dtype=torch.int64)).any().item() is False
+
+
+def test_the_first_and_the_last_key():
+    corners = tensor([(0, 0, 0), (E - 1, R - 1, E - 1)])
+    for present in corners:
+        index = TripleIndex(present[None], E, R)
+        assert index.contains(corners).tolist() == [torch.equal(present, corner) for corner in corners]
+        for side in SIDES:
+            assert index.count(present[None], side).tolist() == [1]
+            assert index.answers(present[None], side)[1].tolist() == [present[column(side)]]
+
+
+def test_large_ids_do_not_collide():
+    entities, relations = 2_000_000, 1_000_000  # keys up to 4e18, near the limit of 9.2e18
+    known = torch.tensor([[1_999_999, 999_999, 1_999_999], [1_999_999, 999_999, 0], [0, 0, 1_999_999]])
+    index = TripleIndex(known, entities, relations)
+    assert index.contains(known).all()
+    near = known.clone()
+    near[:, 2] = (near[:, 2] + 1) % entities
+    assert not index.contains(near).any()
+    assert sorted(index.answers(known[:1], "tail")[1].tolist()) == [0, 1_999_999]
+    assert index.answers(known[:1], "head")[1].tolist() == [1_999_999]
+
+
+@pytest.mark.parametrize(("entities", "relations", "fits"), [(2**31, 1, True), (2**31, 2, False), (2**32, 1, False)])
+def test_keys_must_fit_64_bits(entities, relations, fits):
+    one = torch.tensor([[entities - 1, 0, entities - 1]])
+    if fits:
+        assert TripleIndex(one, entities, relations).contains(one).all()
+    else:
+        with pytest.raises(DataError, match="do not fit 64-bit triple keys"):
+            TripleIndex(one, entities, relations)
+
+
+def test_moving_to_the_same_device_shares_the_keys():
+    index = TripleIndex(tensor([(0, 0, 1)]), E, R)
+    moved = index.to("cpu")
+    assert moved.keys["tail"].data_ptr() == index.keys["tail"].data_ptr()
+    assert moved.contains(tensor([(0, 0, 1)])).all()
+
+
+# --- weights ------------------------------------------------------------------------------------------------------
+
+
+def test_subsampling_weights_by_hand():
+    """(c(h, r) + c(r, t)) ** -0.5 where c counts triples with the pair, plus 3."""
+    rows = [(0, 0, 1), (0, 0, 2), (0, 0, 3), (1, 0, 3), (0, 1, 3), (4, 2, 4)]
+    counts = [(3, 1), (3, 1), (3, 2), (1, 2), (1, 1), (1, 1)]
+    expected = [((a + 3) + (b + 3)) ** -0.5 for a, b in counts]
+    assert expected[0] == 10**-0.5
+    weights = subsampling_weights(tensor(rows), R)
+    assert weights.dtype == torch.float32
+    assert weights.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@given(triples())
+def test_subsampling_weights(rows):
+    expected = [
+        (sum((h, r) == (a, b) for a, b, _ in rows) + sum((r, t) == (b, c) for _, b, c in rows) + 6) ** -0.5
+        for h, r, t in rows
+    ]
+    assert subsampling_weights(tensor(rows), R).tolist() == pytest.approx(expected, rel=1e-6)

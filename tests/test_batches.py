@@ -79,9 +79,7 @@ def test_the_global_generator_plays_no_part():
 
 def test_weights_belong_to_their_triples(make_graph):
     graph = make_graph(6, 2, (40, 0, 0))
-    weight = dict(
-        zip(map(tuple, graph.train.tolist()), subsampling_weights(graph.train, 2).tolist(), strict=True)
-    )
+    weight = dict(zip(map(tuple, graph.train.tolist()), subsampling_weights(graph.train, 2).tolist(), strict=True))
     assert len(set(weight.values())) > 3
     stream = BatchStream(graph, 16, seed=0)
     for step in range(8):

@@ -113,20 +113,21 @@ def test_adversarial_shares_are_constants():
 
 def test_shares():
     scores, known, _ = tensors()
-    equal = negative_shares(scores.negative, known, None)
+    equal = negative_shares(scores.negative, known, 0.0)
     assert equal.sum(1).tolist() == pytest.approx([0.8, 1.0, 0.0, 0.6])
     adversarial = negative_shares(scores.negative, known, 1.0)
     assert adversarial.sum(1).tolist() == pytest.approx([1.0, 1.0, 0.0, 1.0])
     assert not adversarial[known].any()
-    flat = negative_shares(scores.negative, known, 0.0)
-    assert flat[0].tolist() == pytest.approx([0.25, 0.25, 0.0, 0.25, 0.25])
+    assert equal[0].tolist() == pytest.approx([0.2, 0.2, 0.0, 0.2, 0.2])
+    nearly_flat = negative_shares(scores.negative, known, 1e-9)
+    assert nearly_flat[0].tolist() == pytest.approx([0.25, 0.25, 0.0, 0.25, 0.25])
 
 
 # --- substitution, the form behind the published numbers ----------------------------------------------------------
 
 
 def lowered(i: int, j: int) -> float:
-    """z = s - l1 u, both with the margin."""
+    """The logit z = s - l1 u, both with the margin."""
     return NEGATIVE[i][j] + GAMMA - L1 * (SUBSTITUTION[i][j] + GAMMA)
 
 
@@ -134,8 +135,8 @@ def hand_substitution() -> float:
     """l2 mean over the 8 known pairs of -logsig(u), plus l1 mean |u| over all 20."""
     # u = score + 2 at the known pairs: row 0: 2.5; row 2: 2.25, .75, 2, -.5, 3; row 3: -1.5, -4
     known = [2.5, 2.25, 0.75, 2.0, -0.5, 3.0, -1.5, -4.0]
-    sizes = [1.0, 0.0, 2.5, 2.0, 1.0] + [3.0, 1.5, 2.0, 0.0, 1.0] + [2.25, 0.75, 2.0, 0.5, 3.0]
-    sizes += [1.5, 1.75, 4.0, 1.0, 4.0]
+    sizes = [1.0 + 0.0 + 2.5 + 2.0 + 1.0, 3.0 + 1.5 + 2.0 + 0.0 + 1.0, 2.25 + 0.75 + 2.0 + 0.5 + 3.0]
+    sizes.append(1.5 + 1.75 + 4.0 + 1.0 + 4.0)
     return L2 * -sum(map(logsig, known)) / 8 + L1 * sum(sizes) / 20
 
 
@@ -145,7 +146,7 @@ def test_reference_form():
     row1 = logsig(-1.2) + logsig(-2.1) + logsig(0.8) + logsig(0.5) + logsig(-3.4)
     row3 = logsig(-1.075) + logsig(0.65) + logsig(3.1)
     negative = -(0.5 * row0 + 1.0 * row1 + 0.75 * row3) / 5 / 2.5
-    terms = SubstitutionLoss(GAMMA, None, L2, L1)(*tensors())
+    terms = SubstitutionLoss(GAMMA, 0.0, L2, L1)(*tensors())
     assert terms.positive.item() == pytest.approx(hand_positive() / 2, rel=1e-12)
     assert terms.negative.item() == pytest.approx(negative / 2, rel=1e-12)
     assert terms.substitution.item() == pytest.approx(hand_substitution(), rel=1e-12)
@@ -171,7 +172,7 @@ def test_reference_form_with_adversarial_shares():
 def test_gradient_of_the_substitution_score(detach):
     """Attached: -l1 w sig(z) / 5 / 2 through z at unmasked pairs; always: label and size terms, not halved."""
     scores, known, weight = tensors(grad=True)
-    SubstitutionLoss(GAMMA, None, L2, L1, detach=detach)(scores, known, weight).total.backward()
+    SubstitutionLoss(GAMMA, 0.0, L2, L1, detach=detach)(scores, known, weight).total.backward()
     for i in range(ROWS):
         for j in range(NEGATIVES):
             u = SUBSTITUTION[i][j] + GAMMA
@@ -190,7 +191,7 @@ def test_detaching_changes_no_value():
 
 def test_no_known_true_leaves_only_the_size():
     scores, known, weight = tensors(known=[[False] * 5] * 4, grad=True)
-    terms = SubstitutionLoss(GAMMA, None, L2, L1)(scores, known, weight)
+    terms = SubstitutionLoss(GAMMA, 0.0, L2, L1)(scores, known, weight)
     sizes = sum(abs(u + GAMMA) for row in SUBSTITUTION for u in row)
     assert terms.substitution.item() == pytest.approx(L1 * sizes / 20, rel=1e-12)
     row2 = sum(logsig(-lowered(2, j)) for j in range(5))
@@ -227,7 +228,7 @@ def test_paper_form():
     # |sum u| per row, u with the margin: 1 + 0 + 2.5 + 2 - 1, 3 + 1.5 - 2 + 0 + 1, ...
     size0, size1, size2, size3 = 4.5, 3.5, 7.5, abs(-1.5 + 1.75 + 4.0 + 1.0 - 4.0)
     substitution = L2 * (label0 + 0.0 + label2 + label3) / 4 + L1 * (size0 + size1 + size2 + size3) / 4
-    terms = SubstitutionLoss(GAMMA, None, L2, L1, form="paper")(*tensors())
+    terms = SubstitutionLoss(GAMMA, 0.0, L2, L1, form="paper")(*tensors())
     assert terms.positive.item() == pytest.approx(hand_positive(), rel=1e-12)
     assert terms.negative.item() == pytest.approx(negative, rel=1e-12)
     assert terms.substitution.item() == pytest.approx(substitution, rel=1e-12)

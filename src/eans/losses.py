@@ -42,12 +42,12 @@ class LogSigmoid(nn.Module):
 
     Args:
         margin: added to every score; the gamma of distance models, 0 for dot products.
-        adversarial_temperature: ``a``, or None for equal weights.
+        adversarial_temperature: ``a``; 0 for equal weights.
     """
 
     needs_substitution: Substitution | None = None
 
-    def __init__(self, margin: float = 0.0, adversarial_temperature: float | None = None) -> None:
+    def __init__(self, margin: float = 0.0, adversarial_temperature: float = 0.0) -> None:
         super().__init__()
         self.margin = margin
         self.adversarial_temperature = adversarial_temperature
@@ -92,7 +92,7 @@ class SubstitutionLoss(LogSigmoid):
     def __init__(
         self,
         margin: float = 0.0,
-        adversarial_temperature: float | None = None,
+        adversarial_temperature: float = 0.0,
         substitution_weight: float = 1.0,
         substitution_regularization: float = 0.1,
         form: Form = "reference",
@@ -129,13 +129,13 @@ class SubstitutionLoss(LogSigmoid):
         return LossTerms(positive / halves, negative / halves, substitution)
 
 
-def negative_shares(logits: Tensor, known_true: Tensor, temperature: float | None) -> Tensor:
+def negative_shares(logits: Tensor, known_true: Tensor, temperature: float) -> Tensor:
     """Weight of each negative inside its row, zero where masked: ``[B, N]`` -> ``[B, N]``.
 
     Equal weights count masked negatives in N; adversarial ones sum to 1 over the unmasked.
     """
     unmasked = ~known_true
-    if temperature is None:
+    if temperature == 0.0:
         return unmasked.to(logits.dtype) / logits.shape[1]
     scaled = torch.where(unmasked, temperature * logits, -torch.inf)
     # A row that is masked throughout has no maximum; any finite one makes its shares zero rather than NaN.

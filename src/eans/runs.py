@@ -194,7 +194,9 @@ class RunFolder:
         try:
             return dict(json.loads(self.metrics_file.read_text("utf-8")))
         except ValueError as error:
-            raise RunError(f"{self.metrics_file} is damaged ({error}); delete it, then: {self.resume_command}") from error
+            raise RunError(
+                f"{self.metrics_file} is damaged ({error}); delete it, then: {self.resume_command}"
+            ) from error
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from eans import kernels
+from eans.errors import UsageError
 from eans.kernels import reference
 from eans.kernels.reference import COMPARISONS, compare, compare_all, compare_rows, modulus, nearest
 
@@ -246,3 +248,44 @@ def test_nearest_makes_no_full_matrix(meter, monkeypatch):
     with meter:
         nearest(points, centroids)
     assert meter.largest <= 5000
+
+
+# --- the switch ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh_switch(monkeypatch):
+    """No choice made yet, no triton."""
+    monkeypatch.delenv("EANS_KERNELS", raising=False)
+    monkeypatch.setattr(kernels, "_choice", None)
+    monkeypatch.setattr(kernels, "_triton", lambda: None)
+
+
+@pytest.mark.usefixtures("fresh_switch")
+@pytest.mark.parametrize("name", ["auto", "reference"])
+def test_the_cpu_runs_the_reference(name):
+    assert kernels.choose(name) == "auto"
+    assert kernels.current() == name
+    leaves, entities, _, _ = inputs("l1", (3, 4, 6, 5), 2, False)
+    assert torch.equal(kernels.compare("l1", *leaves, entities), compare("l1", *leaves, entities))
+    with torch.no_grad():
+        queries, table = leaves[0][0], leaves[1]
+        assert torch.equal(kernels.compare_all("l1", queries, table), compare_all("l1", queries, table))
+
+
+@pytest.mark.usefixtures("fresh_switch")
+def test_the_environment_chooses_until_the_program_does(monkeypatch):
+    monkeypatch.setenv("EANS_KERNELS", "reference")
+    assert kernels.current() == "reference"
+    assert kernels.choose("auto") == "reference"
+    assert kernels.current() == "auto"
+
+
+@pytest.mark.usefixtures("fresh_switch")
+def test_wrong_choices():
+    with pytest.raises(UsageError, match=r"unknown kernels 'tritan'; did you mean 'triton'\?"):
+        kernels.choose("tritan")
+    assert kernels.current() == "auto"
+    kernels.choose("triton")
+    with pytest.raises(UsageError, match="triton is not installed"):
+        kernels.compare("dot", normal(1, 1, 2), normal(1, 2), torch.zeros(1, 1, dtype=torch.int64))

@@ -19,11 +19,11 @@ CASES = [
     pytest.param(name, options | {"adversarial_temperature": temperature}, id=f"{name}-{options}-{temperature}")
     for name in LOSSES
     for options in FORMS.get(name, [{}])
-    for temperature in (None, 0.7)
+    for temperature in (0.0, 0.7)
 ]
 losses = pytest.mark.parametrize(("name", "options"), CASES)
 # A stopped gradient differs from the numeric one on purpose.
-SMOOTH = [case for case in CASES if case.values[1]["adversarial_temperature"] is None]
+SMOOTH = [case for case in CASES if case.values[1]["adversarial_temperature"] == 0.0]
 SMOOTH = [case for case in SMOOTH if not case.values[1].get("detach")]
 # The printed equations use the substitution score without the margin in one place.
 MARGIN_EVERYWHERE = [case for case in CASES if case.values[1].get("form") != "paper"]

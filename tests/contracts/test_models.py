@@ -67,9 +67,7 @@ def complex_(model: Model, h: int, r: int, t: int) -> float:
 
 def rotate(model: Model, h: int, r: int, t: int) -> float:
     head, tail, raw = as_complex(model.entity[h]), as_complex(model.entity[t]), model.relation[r].tolist()
-    return -sum(
-        abs(head[i] * cmath.exp(1j * raw[i] * math.pi / model.init_range) - tail[i]) for i in range(model.dim)
-    )
+    return -sum(abs(head[i] * cmath.exp(1j * raw[i] * math.pi / model.init_range) - tail[i]) for i in range(model.dim))
 
 
 TEXTBOOK: dict[str, Callable[..., float]] = {
@@ -178,9 +176,7 @@ def test_training_scores_without_substitution(name, options, side, triples, enti
 @models
 @both_sides
 @substitutions
-def test_substitution_is_an_ordinary_triple_of_the_extra_relation(
-    name, options, side, substitution, triples, entities
-):
+def test_substitution_is_an_ordinary_triple_of_the_extra_relation(name, options, side, substitution, triples, entities):
     model = build(name, options)
     scores = model.training_scores(triples, side, entities, substitution)
     torch.testing.assert_close(scores.positive, textbook(model, triples))
@@ -227,9 +223,7 @@ def test_gradients(name, options, side, substitution):
 
     def scores(entity: Tensor, relation: Tensor) -> tuple[Tensor, ...]:
         put(model, entity, relation)
-        return tuple(
-            part for part in model.training_scores(triples, side, entities, substitution) if part is not None
-        )
+        return tuple(part for part in model.training_scores(triples, side, entities, substitution) if part is not None)
 
     # Random coordinates keep every difference far from the kinks compared with the step of 1e-6.
     tables = model.entity.detach().clone().requires_grad_(), model.relation.detach().clone().requires_grad_()
@@ -306,10 +300,10 @@ def test_projection_from_the_entity_table_needs_enough_entities():
 @models
 def test_factors_are_sizes_of_the_triples_own_rows(name, options, triples):
     model = build(name, options)
-    rows = model.entity[triples[:, 0]], model.relation[triples[:, 1]], model.entity[triples[:, 2]]
+    head, relation, tail = model.entity[triples[:, 0]], model.relation[triples[:, 1]], model.entity[triples[:, 2]]
+    if options:  # the projection that the triple uses stands in the entity table
+        relation = torch.cat([relation[:, :DIM], model.entity[triples[:, 1], DIM:]], 1)
+    rows = head, relation, tail
     for factor, row in zip(model.factors(triples), rows, strict=True):
-        if name == "complex":
-            expected = torch.tensor(np.array([np.abs(as_complex(one)) for one in row]))
-        else:
-            expected = row.abs()
-        torch.testing.assert_close(factor, expected)
+        moduli = [np.abs(as_complex(one)) for one in row] if name == "complex" else row.abs().tolist()
+        torch.testing.assert_close(factor, torch.tensor(np.array(moduli)))

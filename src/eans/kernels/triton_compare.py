@@ -34,26 +34,70 @@ __all__ = ["MOST_QUERIES", "compare", "compare_all"]
 # Queries that one launch compares with a candidate row: as many as one training step has.
 MOST_QUERIES = 3
 
-# Rows are candidates of one positive.
-FORWARD_TILES: dict[str, Tile] = {"dot": Tile(8, 64, 1), "l1": Tile(8, 64, 1), "modulus": Tile(8, 64, 1)}
+# Rows are candidates of one positive. With 128 columns per warp (4 per thread) rows and queries have the same layout
+# over the threads; fewer columns make the compiler exchange them between threads inside the loop.
+FORWARD_TILES: dict[str, Tile] = {"dot": Tile(4, 128, 1), "l1": Tile(4, 128, 1), "modulus": Tile(4, 128, 1)}
 
 
 @triton.jit
-def _similarity(query, shift, row, scalar, KIND: tl.constexpr, SHIFTED: tl.constexpr):
-    """What the columns of a tile add to the scores: `query`, `shift` ``[1, C]``, `row` ``[R, C]`` -> ``[R, C]``."""
-    row_re, row_im = row
+def _add_columns(total, query, shift, row, scalar, KIND: tl.constexpr, SHIFTED: tl.constexpr):
+    """Add a tile's products or distances: `query`, `shift` ``[1, C]``, `row` ``[R, C]``, `total` ``[R, C]``."""
+    real, imag = row
     if SHIFTED:
-        row_re += scalar * shift[0]
-        row_im += scalar * shift[1]
+        real += scalar * shift[0]
+        imag += scalar * shift[1]
     if KIND == "dot":
-        value = query[0] * row_re
+        total += query[0] * real
     elif KIND == "l1":
-        value = -tl.abs(query[0] - row_re)
+        total += tl.abs(query[0] - real)
     else:
-        real = query[0] - row_re
-        imag = query[1] - row_im
-        value = -tl.sqrt(real * real + imag * imag)
-    return value
+        real = query[0] - real
+        imag = query[1] - imag
+        total += tl.sqrt(real * real + imag * imag)
+    return total
+
+
+@triton.jit
+def _add_tile(
+    totals,
+    queries,
+    table,
+    shifts,
+    scalar,
+    columns,
+    inside,
+    plane,
+    WIDTH: tl.constexpr,
+    KIND: tl.constexpr,
+    Q: tl.constexpr,
+    SHIFTED: tl.constexpr,
+):
+    """Add one tile of columns to the totals of all queries, with pointers to the starts of the rows involved."""
+    total0, total1, total2 = totals
+    row = load_planes(table + columns, inside, WIDTH, KIND)
+    query = load_planes(queries + columns, inside, WIDTH, KIND)
+    shift = query
+    if SHIFTED:
+        shift = load_planes(shifts + columns, inside, WIDTH, KIND)
+    total0 = _add_columns(total0, query, shift, row, scalar, KIND, SHIFTED)
+    if Q > 1:
+        query = load_planes(queries + plane + columns, inside, WIDTH, KIND)
+        if SHIFTED:
+            shift = load_planes(shifts + plane + columns, inside, WIDTH, KIND)
+        total1 = _add_columns(total1, query, shift, row, scalar, KIND, SHIFTED)
+    if Q > 2:
+        query = load_planes(queries + 2 * plane + columns, inside, WIDTH, KIND)
+        if SHIFTED:
+            shift = load_planes(shifts + 2 * plane + columns, inside, WIDTH, KIND)
+        total2 = _add_columns(total2, query, shift, row, scalar, KIND, SHIFTED)
+    return total0, total1, total2
+
+
+@triton.jit
+def _store_scores(scores, total, drawn, KIND: tl.constexpr):
+    """Sum the columns of `total` ``[R, C]``; a distance counts against the candidate."""
+    total = tl.sum(total, axis=1)[:, None]
+    tl.store(scores, total if KIND == "dot" else -total, mask=drawn)
 
 
 @triton.jit
@@ -85,40 +129,40 @@ def _forward_kernel(
     candidate = (tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)[:, None]
     drawn = candidate < negatives
     pair = positive * negatives + candidate
-    entity = tl.load(entities + pair, mask=drawn, other=0)
+    # Beyond the end: the last candidate again, not stored.
+    entity = tl.load(entities + positive * negatives + tl.minimum(candidate, negatives - 1))
     scalar = 0.0
     if SHIFTED:
-        scalar = tl.load(scalars + entity, mask=drawn, other=0.0)
+        scalar = tl.load(scalars + entity)
+        shifts += positive * DIM
+    queries += positive * DIM
+    rows = table + entity * STRIDE
+    plane = batch * DIM  # numbers from one query of a positive to its next
 
-    sum0 = tl.zeros([ROWS, COLUMNS], dtype=queries.dtype.element_ty)
-    sum1 = sum0
-    sum2 = sum0
-    for start in range(0, WIDTH, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)[None, :]
-        within = columns < WIDTH
-        here = positive * DIM + columns
-        row = load_planes(table + entity * STRIDE + columns, drawn & within, WIDTH, KIND)
-        query = load_planes(queries + here, within, WIDTH, KIND)
-        shift = query
-        if SHIFTED:
-            shift = load_planes(shifts + here, within, WIDTH, KIND)
-        sum0 += _similarity(query, shift, row, scalar, KIND, SHIFTED)
-        if Q > 1:
-            query = load_planes(queries + batch * DIM + here, within, WIDTH, KIND)
-            if SHIFTED:
-                shift = load_planes(shifts + batch * DIM + here, within, WIDTH, KIND)
-            sum1 += _similarity(query, shift, row, scalar, KIND, SHIFTED)
-        if Q > 2:
-            query = load_planes(queries + 2 * batch * DIM + here, within, WIDTH, KIND)
-            if SHIFTED:
-                shift = load_planes(shifts + 2 * batch * DIM + here, within, WIDTH, KIND)
-            sum2 += _similarity(query, shift, row, scalar, KIND, SHIFTED)
+    zero = tl.zeros([ROWS, COLUMNS], dtype=queries.dtype.element_ty)
+    totals = (zero, zero, zero)
+    columns = tl.arange(0, COLUMNS)[None, :]
+    WHOLE: tl.constexpr = WIDTH // COLUMNS * COLUMNS
+    for start in range(0, WHOLE, COLUMNS):
+        totals = _add_tile(totals, queries, rows, shifts, scalar, start + columns, None, plane, WIDTH, KIND, Q, SHIFTED)
+    if WHOLE < WIDTH:  # the only masked tile
+        columns += WHOLE
+        inside = columns < WIDTH
+        ends = _add_tile(
+            (zero, zero, zero), queries, rows, shifts, scalar, columns, inside, plane, WIDTH, KIND, Q, SHIFTED
+        )
+        totals = (
+            totals[0] + tl.where(inside, ends[0], 0.0),
+            totals[1] + tl.where(inside, ends[1], 0.0),
+            totals[2] + tl.where(inside, ends[2], 0.0),
+        )
 
-    tl.store(scores + pair, tl.sum(sum0, axis=1)[:, None], mask=drawn)
+    plane = batch * negatives
+    _store_scores(scores + pair, totals[0], drawn, KIND)
     if Q > 1:
-        tl.store(scores + batch * negatives + pair, tl.sum(sum1, axis=1)[:, None], mask=drawn)
+        _store_scores(scores + plane + pair, totals[1], drawn, KIND)
     if Q > 2:
-        tl.store(scores + 2 * batch * negatives + pair, tl.sum(sum2, axis=1)[:, None], mask=drawn)
+        _store_scores(scores + 2 * plane + pair, totals[2], drawn, KIND)
 
 
 def forward_scores(

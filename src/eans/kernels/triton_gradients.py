@@ -48,8 +48,10 @@ QUERY_TILES: dict[str, Tile] = {"dot": Tile(1, 128, 1), "l1": Tile(1, 128, 1), "
 # Rows are pairs of one entity.
 ENTITY_TILES: dict[str, Tile] = {"dot": Tile(1, 256, 1), "l1": Tile(1, 512, 2), "modulus": Tile(1, 128, 2)}
 
-# The smallest normal float32: below it a squared modulus counts as 0, and its reciprocal root stays finite.
+# The smallest normal float32, added to a squared modulus: keeps the reciprocal root finite at 0, changes nothing else.
 SMALLEST_SQUARE = tl.constexpr(1.1754944e-38)
+# Makes every difference that matters (above 1e-30) larger than 1, so that clamping to +-1 leaves its sign.
+STEEP = tl.constexpr(2.0**100)
 
 
 def check_types(queries: Tensor, table: Tensor) -> None:
@@ -74,64 +76,63 @@ def fitted(tile: Tile, width: int) -> Tile:
 
 @triton.jit
 def load_planes(pointer, inside, WIDTH: tl.constexpr, KIND: tl.constexpr):
-    """Load the two planes of rows at `pointer` (any shape); 0 outside. One plane: the second repeats the first."""
-    real = tl.load(pointer, mask=inside, other=0.0)
+    """Load the two planes of rows at `pointer` (any shape). One plane: the second repeats the first.
+
+    Values outside are undefined, which saves setting them for each load; what they give must not be stored.
+    """
+    real = tl.load(pointer, mask=inside)
     imag = real
     if KIND == "modulus":
-        imag = tl.load(pointer + WIDTH, mask=inside, other=0.0)
+        imag = tl.load(pointer + WIDTH, mask=inside)
     return real, imag
 
 
 @triton.jit
-def _pull(outer, query, candidate, KIND: tl.constexpr):
-    """``outer * to_candidate`` for both planes, and the same for the query: ``(candidate), (query)``."""
-    query_re, query_im = query
-    candidate_re, candidate_im = candidate
+def _to_candidate(outer, query, candidate, KIND: tl.constexpr):
+    """Gradient of the candidate, plane by plane: ``g q`` for dot, else ``g u``.
+
+    The sign of `l1` is a product and a clamp, one instruction each; comparisons and selections would be four, at half
+    the rate.
+    """
     if KIND == "dot":
-        to_candidate = (outer * query_re, outer * query_im)
-        to_query = (outer * candidate_re, outer * candidate_im)
+        pull = (outer * query[0], outer * query[1])
     elif KIND == "l1":
-        difference = query_re - candidate_re
-        signed = tl.where(difference > 0, outer, 0.0) - tl.where(difference < 0, outer, 0.0)
-        to_candidate = (signed, signed)
-        to_query = (-signed, -signed)
+        signed = outer * tl.clamp((query[0] - candidate[0]) * STEEP, -1.0, 1.0)
+        pull = (signed, signed)
     else:
-        real = query_re - candidate_re
-        imag = query_im - candidate_im
-        # Bounded below, the root is finite; a difference of 0 then gives exactly 0 without a branch.
-        scale = outer * tl.rsqrt(tl.maximum(real * real + imag * imag, SMALLEST_SQUARE))
-        to_candidate = (real * scale, imag * scale)
-        to_query = (-real * scale, -imag * scale)
-    return to_candidate, to_query
+        real = query[0] - candidate[0]
+        imag = query[1] - candidate[1]
+        scale = outer * tl.rsqrt(real * real + (imag * imag + SMALLEST_SQUARE))
+        pull = (real * scale, imag * scale)
+    return pull
 
 
 @triton.jit
 def _moved(row, scalar, shift, SHIFTED: tl.constexpr):
     """The candidate ``row + scalar * shift``, plane by plane."""
-    if SHIFTED:
-        moved = (row[0] + scalar * shift[0], row[1] + scalar * shift[1])
-    else:
-        moved = row
-    return moved
+    return (row[0] + scalar * shift[0], row[1] + scalar * shift[1]) if SHIFTED else row
 
 
 @triton.jit
 def _query_step(state, query, shift, row, scalar, outer, KIND: tl.constexpr, SHIFTED: tl.constexpr):
     """Add what rows ``[R, C]`` with score gradients `outer` ``[R, 1]`` pull on one query (and on its shift)."""
     query_re, query_im, shift_re, shift_im = state
-    to_candidate, to_query = _pull(outer, query, _moved(row, scalar, shift, SHIFTED), KIND)
-    query_re += to_query[0]
-    query_im += to_query[1]
+    candidate = _moved(row, scalar, shift, SHIFTED)
+    pull = _to_candidate(outer, query, candidate, KIND)
+    if KIND == "dot":
+        query_re += outer * candidate[0]
+        query_im += outer * candidate[1]
+    else:
+        query_re -= pull[0]
+        query_im -= pull[1]
     if SHIFTED:
-        shift_re += scalar * to_candidate[0]
-        shift_im += scalar * to_candidate[1]
+        shift_re += scalar * pull[0]
+        shift_im += scalar * pull[1]
     return query_re, query_im, shift_re, shift_im
 
 
 @triton.jit
-def _store_query(
-    state, to_query, to_shift, inside, WIDTH: tl.constexpr, KIND: tl.constexpr, SHIFTED: tl.constexpr
-):
+def _store_query(state, to_query, to_shift, inside, WIDTH: tl.constexpr, KIND: tl.constexpr, SHIFTED: tl.constexpr):
     """Sum the rows of one query's state ``4 x [R, C]`` and store them at column pointers ``[1, C]``."""
     query_re, query_im, shift_re, shift_im = state
     tl.store(to_query, tl.sum(query_re, axis=0)[None, :], mask=inside)
@@ -199,12 +200,12 @@ def _query_kernel(
     for start in range(0, N, ROWS):
         candidate = start + tl.arange(0, ROWS)[:, None]
         drawn = candidate < N
-        pair = positive * N + candidate
-        entity = tl.load(entities + pair, mask=drawn, other=0)
-        row = load_planes(table + entity * STRIDE + columns, drawn & within, WIDTH, KIND)
+        pair = positive * N + tl.minimum(candidate, N - 1)  # beyond the end: the last one again, with gradient 0
+        entity = tl.load(entities + pair)
+        row = load_planes(table + entity * STRIDE + columns, within, WIDTH, KIND)
         scalar = 0.0
         if SHIFTED:
-            scalar = tl.load(scalars + entity, mask=drawn, other=0.0)
+            scalar = tl.load(scalars + entity)
         outer = tl.load(gradient + pair, mask=drawn, other=0.0)
         state0 = _query_step(state0, query0, shift0, row, scalar, outer, KIND, SHIFTED)
         if Q > 1:
@@ -319,32 +320,33 @@ def _entity_kernel(
 
     total_re = tl.zeros([ROWS, COLUMNS], dtype=queries.dtype.element_ty)
     total_im = total_re
-    along = total_re  # to_candidate . shift, still spread over the columns
+    along = total_re  # gradient of the candidate . shift, still spread over the columns
     for start in range(first, last, ROWS):
         place = start + tl.arange(0, ROWS)[:, None]
         mine = place < last
-        pair = tl.load(order + place, mask=mine, other=0).to(tl.int32)
+        # Beyond the end: the last pair again, with gradient 0.
+        pair = tl.load(order + tl.minimum(place, last - 1)).to(tl.int32)
         here = (pair // N) * DIM + columns
-        inside = mine & within
         for index in tl.static_range(Q):
             outer = tl.load(gradient + index * batch * N + pair, mask=mine, other=0.0)
-            query = load_planes(queries + index * batch * DIM + here, inside, WIDTH, KIND)
+            query = load_planes(queries + index * batch * DIM + here, within, WIDTH, KIND)
             shift = query
             if SHIFTED:
-                shift = load_planes(shifts + index * batch * DIM + here, inside, WIDTH, KIND)
-            to_candidate, _ = _pull(outer, query, _moved(row, scalar, shift, SHIFTED), KIND)
-            total_re += to_candidate[0]
-            total_im += to_candidate[1]
+                shift = load_planes(shifts + index * batch * DIM + here, within, WIDTH, KIND)
+            pull = _to_candidate(outer, query, _moved(row, scalar, shift, SHIFTED), KIND)
+            total_re += pull[0]
+            total_im += pull[1]
             if SHIFTED:
-                along += to_candidate[0] * shift[0]
+                along += pull[0] * shift[0]
                 if KIND == "modulus":
-                    along += to_candidate[1] * shift[1]
+                    along += pull[1] * shift[1]
 
     target = to_table + entity * DIM + columns
     tl.store(target, tl.sum(total_re, axis=0)[None, :], mask=within)
     if KIND == "modulus":
         tl.store(target + WIDTH, tl.sum(total_im, axis=0)[None, :], mask=within)
     if SHIFTED:
+        along = tl.where(within, along, 0.0)
         tl.store(to_scalars + part * num_entities + entity, tl.sum(tl.sum(along, axis=0), axis=0))
 
 

@@ -30,8 +30,24 @@ class Block(NamedTuple):
     warps: int
 
 
-# 128 sums per thread: 8 queries x 4 entities x 4 columns.
-RANK_BLOCKS: dict[str, Block] = {"l1": Block(16, 16, 32, 2), "modulus": Block(8, 16, 32, 1)}
+# 128 (l1) or 64 (modulus) sums per thread: as many as its registers hold beside the numbers they are made of.
+RANK_BLOCKS: dict[str, Block] = {"l1": Block(16, 32, 32, 4), "modulus": Block(16, 16, 32, 4)}
+
+
+@triton.jit
+def _distances(
+    queries, table, shifts, scalar, columns, inside, WIDTH: tl.constexpr, KIND: tl.constexpr, SHIFTED: tl.constexpr
+):
+    """Distances ``[BQ, BE, C]`` along some columns, with pointers ``[BQ, 1, 1]`` and ``[1, BE, 1]`` to the rows."""
+    query = load_planes(queries + columns, inside, WIDTH, KIND)
+    row = load_planes(table + columns, inside, WIDTH, KIND)
+    real = query[0] - row[0]
+    imag = query[1] - row[1]
+    if SHIFTED:
+        shift = load_planes(shifts + columns, inside, WIDTH, KIND)
+        real -= scalar * shift[0]
+        imag -= scalar * shift[1]
+    return tl.abs(real) if KIND == "l1" else tl.sqrt(real * real + imag * imag)
 
 
 @triton.jit
@@ -59,36 +75,33 @@ def _rank_kernel(
     tiles = tl.cdiv(batch, BQ)
     query = (tl.program_id(0) % tiles) * BQ + tl.arange(0, BQ)[:, None, None]
     entity = (tl.program_id(0) // tiles).to(tl.int64) * BE + tl.arange(0, BE)[None, :, None]
-    asked = query < batch
-    exists = entity < num_entities
+    wanted = (query < batch) & (entity < num_entities)
+    target = scores + query.to(tl.int64) * num_entities + entity
+    # Beyond the ends: the last query or entity again, not stored.
+    query = tl.minimum(query, batch - 1)
+    entity = tl.minimum(entity, num_entities - 1)
     scalar = 0.0
     if SHIFTED:
-        scalar = tl.load(scalars + entity, mask=exists, other=0.0)
+        scalar = tl.load(scalars + entity)
+        shifts += query * DIM
+    queries += query * DIM
+    table += entity * STRIDE
 
-    total = tl.zeros([BQ, BE, COLUMNS], dtype=queries.dtype.element_ty)
-    for start in range(0, WIDTH, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)[None, None, :]
-        within = columns < WIDTH
-        vector = load_planes(queries + query * DIM + columns, asked & within, WIDTH, KIND)
-        row = load_planes(table + entity * STRIDE + columns, exists & within, WIDTH, KIND)
-        real = vector[0] - row[0]
-        imag = vector[1] - row[1]
-        if SHIFTED:
-            shift = load_planes(shifts + query * DIM + columns, asked & within, WIDTH, KIND)
-            real -= scalar * shift[0]
-            imag -= scalar * shift[1]
-        if KIND == "l1":
-            total += tl.abs(real)
-        else:
-            total += tl.sqrt(real * real + imag * imag)
+    total = tl.zeros([BQ, BE, COLUMNS], dtype=scores.dtype.element_ty)
+    columns = tl.arange(0, COLUMNS)[None, None, :]
+    WHOLE: tl.constexpr = WIDTH // COLUMNS * COLUMNS
+    for start in range(0, WHOLE, COLUMNS):
+        total += _distances(queries, table, shifts, scalar, start + columns, None, WIDTH, KIND, SHIFTED)
+    if WHOLE < WIDTH:  # the only masked tile
+        columns += WHOLE
+        inside = columns < WIDTH
+        last = _distances(queries, table, shifts, scalar, columns, inside, WIDTH, KIND, SHIFTED)
+        total += tl.where(inside, last, 0.0)
 
-    target = scores + query.to(tl.int64) * num_entities + entity
-    tl.store(target, -tl.sum(total, axis=2)[:, :, None], mask=asked & exists)
+    tl.store(target, -tl.sum(total, axis=2)[:, :, None], mask=wanted)
 
 
-def _rank(
-    kind: Comparison, queries: Tensor, table: Tensor, shifts: Tensor | None, scalars: Tensor | None
-) -> Tensor:
+def _rank(kind: Comparison, queries: Tensor, table: Tensor, shifts: Tensor | None, scalars: Tensor | None) -> Tensor:
     (batch, dim), num_entities = queries.shape, len(table)
     block = RANK_BLOCKS[kind]
     scores = queries.new_empty(batch, num_entities)

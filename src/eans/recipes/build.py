@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,7 +13,7 @@ from eans.errors import UsageError, did_you_mean
 from eans.graph import KnowledgeGraph
 from eans.losses import LOSSES, LogSigmoid
 from eans.models import MODELS, Model
-from eans.recipes.schema import Recipe
+from eans.recipes.schema import Recipe, Section
 from eans.samplers import SAMPLERS, Sampler
 from eans.samplers.eans import default_clusters, default_sigma
 from eans.training import Plan, Schedule, Trainer
@@ -29,6 +30,13 @@ def _choose(kind: str, name: str, registry: dict[str, Part]) -> Part:
     if name not in registry:
         raise UsageError(f"unknown {kind}.name '{name}'{did_you_mean(name, registry)} (one of {', '.join(registry)})")
     return registry[name]
+
+
+def _options(part: type, section: Section) -> dict[str, Any]:
+    """The section's values that the class, or one it inherits from, takes as arguments of the same name."""
+    constructors = (base.__init__ for base in part.__mro__ if "__init__" in vars(base))  # type: ignore[misc]
+    accepted = {name for constructor in constructors for name in inspect.signature(constructor).parameters}
+    return {name: value for name, value in section.model_dump().items() if name in accepted}
 
 
 def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
@@ -76,29 +84,20 @@ def build_model(recipe: Recipe, graph: KnowledgeGraph) -> Model:
     """The model with its initial tables, which depend on the seed alone and not on the device."""
     section = recipe.model
     generator = torch.Generator().manual_seed(mix(recipe.train.seed, _INITIALISE))
-    options = {"projection": section.projection} if section.name == "transd" else {}
-    return MODELS[section.name](
-        graph.num_entities, graph.num_relations, section.dim, float(section.init_range), generator, **options
-    )
+    model = MODELS[section.name]
+    return model(graph.num_entities, graph.num_relations, generator=generator, **_options(model, section))
 
 
 def build_sampler(recipe: Recipe, graph: KnowledgeGraph) -> Sampler:
     """The sampler, with the options that it knows."""
-    section = recipe.sampler
-    options = section.model_dump(include={"known_true", "false_negatives", "uniform_share"})
-    if section.name == "eans":
-        options |= section.model_dump(include={"clusters", "sigma", "reorder_every", "boundary"})
-    return SAMPLERS[section.name](graph, section.negatives, **options)
+    sampler = SAMPLERS[recipe.sampler.name]
+    return sampler(graph, **_options(sampler, recipe.sampler))
 
 
 def build_loss(recipe: Recipe) -> LogSigmoid:
     """The loss."""
-    section = recipe.loss
-    options = section.model_dump(include={"margin"})
-    options["adversarial_temperature"] = section.adversarial_temperature or None
-    if section.name == "substitution":
-        options |= section.model_dump(include={"substitution_weight", "substitution_regularization", "form", "detach"})
-    return LOSSES[section.name](**options)
+    loss = LOSSES[recipe.loss.name]
+    return loss(**_options(loss, recipe.loss))
 
 
 def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> Trainer:

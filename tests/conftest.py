@@ -42,14 +42,14 @@ class Meter(TorchDispatchMode):
         self.largest = 0
         self.peak = 0
         self.live: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.before: set[int] = set()
+        self.before: dict[int, StorageWeakRef] = {}  # a weak reference keeps the id from being used again
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for tensor in tree_leaves((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
-                key = tensor.untyped_storage()._cdata
-                if key not in self.live:
-                    self.before.add(key)
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self.live and storage._cdata not in self.before:
+                    self.before[storage._cdata] = StorageWeakRef(storage)
         out = func(*args, **(kwargs or {}))
         self.live = {key: entry for key, entry in self.live.items() if not entry[0].expired()}
         for tensor in tree_leaves(out):

@@ -26,6 +26,7 @@ LAYERS = [
     {"samplers"},
     {"losses"},
     {"batches"},
+    {"recording"},
     {"training"},
     {"evaluation"},
     {"prediction"},

@@ -9,7 +9,7 @@ import json
 import pytest
 import torch
 
-from eans.errors import UsageError
+from eans.errors import RunError, UsageError
 from eans.graph import KnowledgeGraph
 from eans.models import MODELS, Model
 from eans.prediction import COLUMNS, Prediction, Predictions, predict
@@ -118,6 +118,16 @@ def test_k_must_be_positive(k, cities):
     model = MODELS["transe"](cities.num_entities, cities.num_relations, 2)
     with pytest.raises(UsageError, match=f"k must be at least 1, got {k}"):
         predict(model, cities, head="paris", relation="located in", k=k)
+
+
+@pytest.mark.parametrize("question", [{"head": "paris", "relation": "located in"}, {"head": "paris", "tail": "lyon"}])
+def test_nan_is_an_error(question, cities):
+    """As in ranking; a NaN would come out as the best answer, and JSON has no word for it."""
+    model = MODELS["transe"](cities.num_entities, cities.num_relations, 2)
+    with torch.no_grad():
+        model.relation.fill_(torch.nan)
+    with pytest.raises(RunError, match="NaN"):
+        predict(model, cities, **question)
 
 
 # --- tables -------------------------------------------------------------------------------------------------------

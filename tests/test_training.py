@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers_runs import environment, ring_graph
 from torch import Tensor
 
 import eans
@@ -23,6 +22,7 @@ from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.samplers import SAMPLERS
 from eans.training import TERMS, Diverged, Interrupted, Observer, Plan, Progress, Trainer, fit
+from helpers_runs import environment, ring_graph
 
 SMALL = {"model.dim": 8, "sampler.negatives": 8, "train.batch_size": 32, "train.steps": 20}
 METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution")
@@ -273,7 +273,7 @@ def test_interruption_saves_first() -> None:
     trainer = make()
     saved: list[int] = []
     observer = Observer(
-        checkpoint=lambda trainer, progress: saved.append(trainer.completed), stop=lambda: trainer.completed == 7
+        checkpoint=lambda trainer, _: saved.append(trainer.completed), stop=lambda: trainer.completed == 7
     )
     with pytest.raises(Interrupted, match="stopped at step 7 of 20"):
         fit(trainer, Plan(), observer=observer)

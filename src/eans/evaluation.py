@@ -26,6 +26,7 @@ CATEGORIES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 DEFAULT_MEMORY = 512 * 2**20
 # Bytes per candidate while a block is ranked: the scores, one float temporary, two comparison masks.
 BYTES_PER_CANDIDATE = 10
+FILTER_SLICES = 12
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def rank(
     """
     triples = graph.split(split)
     if limit and limit < len(triples):
-        triples = triples[torch.linspace(0, len(triples) - 1, limit).long()]
+        triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
     device = model.entity.device
     known = graph.known.to(device)
     block_size = max(1, min(1024, memory // (BYTES_PER_CANDIDATE * graph.num_entities)))
@@ -153,7 +154,10 @@ def rank(
             if bool(torch.isnan(scores).any()):
                 raise RunError("the model scores NaN, so nothing can be ranked; its training has diverged")
             # NaN compares false with everything: a filtered candidate neither beats nor ties.
-            scores[known.answers(batch, side)] = torch.nan
+            # A few rows at a time: the answers of hubs take more memory than their scores.
+            for rows in torch.arange(len(batch)).chunk(FILTER_SLICES):
+                part = slice(int(rows[0]), int(rows[-1]) + 1)
+                scores[part][known.answers(batch[part], side)] = torch.nan
             greater[side][block] = (scores > truth).sum(1).cpu()
             # The filter removed the true entity too, so it does not tie with itself.
             equal[side][block] = (scores == truth).sum(1).cpu()

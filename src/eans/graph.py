@@ -220,6 +220,8 @@ class TripleIndex:
 
     def _found(self, keys: Tensor, side: Side) -> Tensor:
         table = self.keys[side]
+        if not len(table):
+            return torch.zeros_like(keys, dtype=torch.bool)
         position = torch.searchsorted(table, keys).clamp_(max=len(table) - 1)
         return table[position] == keys
 

@@ -7,11 +7,11 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import torch
 
-from eans.errors import UsageError
+from eans.errors import RunError, UsageError
 from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph
 from eans.models import Model
 
@@ -98,6 +98,8 @@ def predict(
     missing = [name for name, label in given.items() if label is None]
     if len(missing) != 1:
         raise UsageError("give exactly two of head, relation and tail; the third is predicted")
+    if known not in get_args(Known):
+        raise UsageError(f"known '{known}' is not one of {', '.join(get_args(Known))}")
     if k < 1:
         raise UsageError(f"k must be at least 1, got {k}")
     vocabularies = {"head": graph.entities, "relation": graph.relations, "tail": graph.entities}
@@ -116,6 +118,8 @@ def predict(
     completed[:, columns[target]] = torch.arange(len(scores))
     is_known = graph.known.contains(completed)
     scores = scores.cpu()
+    if bool(torch.isnan(scores).any()):
+        raise RunError("the model scores NaN, so nothing can be predicted; its training has diverged")
     if known == "filter":
         scores = scores.masked_fill(is_known, -torch.inf)
     best = torch.topk(scores, min(k, len(scores)))

@@ -14,11 +14,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eans.batches import BatchStream, mix
+from eans.batches import Batch, BatchStream, mix
 from eans.errors import RunError
 from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty
-from eans.models import Model
-from eans.samplers import Sampler, StepOutcome
+from eans.models import Model, Scores
+from eans.recording import RecordedWork
+from eans.samplers import Negatives, Sampler, StepOutcome
 
 Penalty = Literal["none", "l3", "n3"]
 _DRAW, _OBSERVE = 1, 2  # the two random streams of a step
@@ -92,20 +93,21 @@ class Trainer:
         self.device = torch.device(device)
         self.generator = torch.Generator(self.device)
         self.completed = 0
-        self.optimizer = self._new_optimizer()
-        self.sums = torch.zeros(len(TERMS), device=self.device)
-
-    def _new_optimizer(self) -> torch.optim.Adam:
-        rate = self.schedule.rate(self.completed)
         # Dense Adam on purpose: rows without a gradient still move by their momentum, which the results depend on.
-        return torch.optim.Adam(self.model.parameters(), lr=rate, fused=True)
+        # Rate and counters are tensors on the device, so that a recorded step can read them.
+        self.rate = torch.tensor(schedule.rate(0), device=self.device)
+        on_gpu = self.device.type == "cuda"
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=self.rate, fused=True, capturable=on_gpu)
+        self.sums = torch.zeros(len(TERMS), device=self.device)
+        self.work = RecordedWork(self._work, self.generator, self.device)
 
     def _prepare_rate(self) -> None:
         if self.completed == self.schedule.drop_step and self.schedule.lr_drop != 1.0:
             if self.schedule.reset_optimizer:
-                self.optimizer = self._new_optimizer()
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.schedule.rate(self.completed)
+                for moments in self.optimizer.state.values():
+                    for value in moments.values():
+                        value.zero_()
+            self.rate.fill_(self.schedule.rate(self.completed))
 
     def _seeded(self, purpose: int) -> torch.Generator:
         return self.generator.manual_seed(mix(self.seed, purpose, self.completed))
@@ -125,25 +127,34 @@ class Trainer:
                 step to know, so there `check` finds out.
         """
         self._prepare_rate()
-        triples, side, weight = self.stream[self.completed]
-        negatives = self.sampler.sample(triples, side, self._seeded(_DRAW))
-        scores = self.model.training_scores(triples, side, negatives.entities, self.loss.needs_substitution)
-        terms: LossTerms = self.loss(scores, negatives.known_true, weight)
-        penalty = self._penalty(triples)
+        batch = self.stream[self.completed]
+        self._seeded(_DRAW)
+        negatives: Negatives
+        scores: Scores
+        terms: LossTerms
+        negatives, scores, terms = self.work(batch)
+        self.completed += 1
+        self.sampler.observe(
+            StepOutcome(
+                self.completed, self.model, batch.triples, batch.side, negatives, scores, self._seeded(_OBSERVE)
+            )
+        )
+        return terms
+
+    def _work(self, batch: Batch) -> tuple[Negatives, Scores, LossTerms]:
+        """What the device does in a step: draw, scores, loss, gradients, update."""
+        negatives = self.sampler.sample(batch.triples, batch.side, self.generator)
+        scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
+        terms: LossTerms = self.loss(scores, negatives.known_true, batch.weight)
+        penalty = self._penalty(batch.triples)
         total = terms.total + penalty
-        values = torch.stack([total, *terms, penalty]).detach()
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):
             raise self._diverged()
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self.sums += values
-        self.completed += 1
-        detached = type(scores)(*(part.detach() if part is not None else None for part in scores))  # type: ignore[arg-type]
-        self.sampler.observe(
-            StepOutcome(self.completed, self.model, triples, side, negatives, detached, self._seeded(_OBSERVE))
-        )
-        return terms
+        self.sums += torch.stack([total, *terms, penalty]).detach()
+        return negatives, scores.detach(), LossTerms(*(term.detach() for term in terms))
 
     def _diverged(self) -> Diverged:
         return Diverged(
@@ -186,11 +197,10 @@ class Trainer:
         self.model.load_state_dict(part("model."))
         self.sampler.load_state_dict(part("sampler."))
         self.sums = tensors["loss_sums"].to(self.device)
+        self.work = RecordedWork(self._work, self.generator, self.device)
         self.completed = int(values["step"])
         # The rate of the last finished step: `_prepare_rate` makes the drop itself when it is due.
-        self.optimizer = self._new_optimizer()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.rate(max(0, self.completed - 1))
+        self.rate.fill_(self.schedule.rate(max(0, self.completed - 1)))
         for index, parameter in enumerate(self.model.parameters()):
             saved = part(f"optimizer.{index}.")
             if saved:

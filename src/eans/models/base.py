@@ -45,6 +45,11 @@ class Scores(NamedTuple):
     negative: Tensor
     substitution: Tensor | None
 
+    def detach(self) -> Scores:
+        """The same scores without their history."""
+        substitution = self.substitution.detach() if self.substitution is not None else None
+        return Scores(self.positive.detach(), self.negative.detach(), substitution)
+
 
 class Model(nn.Module, ABC):
     """Base of all models.
@@ -93,7 +98,7 @@ class Model(nn.Module, ABC):
         initial scores have a standard deviation of 0.1 whatever the width.
         """
         if cls.comparison == "dot":
-            return float(3.0**0.5 * (0.1 / (cls.candidate_width * dim) ** 0.5) ** (1 / 3))
+            return float(3.0**0.5 * (0.1 / (cls.candidate_width**2 * dim) ** 0.5) ** (1 / 3))
         return (margin + 2.0) / dim
 
     @abstractmethod
@@ -149,7 +154,7 @@ class Model(nn.Module, ABC):
 
     def score(self, triples: Tensor) -> Tensor:
         """Plausibility of triples ``[B, 3]``: ``[B]``."""
-        rows = self.entity_rows(triples[:, [HEAD, TAIL]])
+        rows = self.entity_rows(torch.stack((triples[:, HEAD], triples[:, TAIL]), dim=1))
         query = self.query(rows[:, 0], self.relation_rows(triples[:, RELATION]), "tail")
         return self._compare_positive(query, rows[:, 1])
 
@@ -203,8 +208,8 @@ class Model(nn.Module, ABC):
 
         Candidate rows are read once and compared with one to three queries.
         """
-        rows = self.entity_rows(triples[:, [column(opposite(side)), column(side)]])
-        anchor, positive = rows[:, 0], rows[:, 1]
+        ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]), dim=1)
+        anchor, positive = self.entity_rows(ends).unbind(1)
         query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
         queries = [query]
         if substitution is not None:

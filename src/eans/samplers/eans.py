@@ -93,8 +93,8 @@ class EANS(Sampler):
         """Make the line anew from entity features ``[E, F]``."""
         warm = self.centroids if self.centroids.shape == (self.clusters, features.shape[1]) else None
         labels, self.centroids = kmeans(features, self.clusters, generator, warm)
-        self.virtual_to_real = order(labels, chain(self.centroids))
-        self.real_to_virtual = torch.empty_like(self.virtual_to_real)
+        # In place: a recorded step reads these very tensors.
+        self.virtual_to_real.copy_(order(labels, chain(self.centroids)))
         self.real_to_virtual[self.virtual_to_real] = torch.arange(self.num_entities, device=features.device)
 
     def observe(self, outcome: StepOutcome) -> None:

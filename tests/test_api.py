@@ -1,0 +1,162 @@
+"""The Python interface, as a user writes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import eans
+from eans.errors import UsageError
+from eans.training import Interrupted
+from helpers_runs import environment, ring_graph, write_graph
+
+SMALL: dict[str, Any] = {"dim": 8, "steps": 20, "batch_size": 32, "negatives": 4}
+
+
+def test_public_names() -> None:
+    assert len(eans.__all__) == len(set(eans.__all__))
+    assert all(getattr(eans, name) is not None for name in eans.__all__)
+    assert dir(eans) == sorted(eans.__all__)
+    documented = [getattr(eans, name) for name in eans.__all__ if callable(getattr(eans, name))]
+    assert all(thing.__doc__ for thing in documented)
+    with pytest.raises(AttributeError, match="module 'eans' has no attribute 'tran'"):
+        eans.tran  # noqa: B018
+    assert (Path(eans.__file__).parent / "py.typed").is_file()
+
+
+def test_import_is_light() -> None:
+    program = "import sys, eans; from eans import cli; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
+
+
+def test_readme_example(tmp_path: Path) -> None:
+    kg = eans.load(write_graph(ring_graph(), tmp_path / "ring"))
+    run = eans.train(kg, model="rotate", sampler="eans", dim=16, steps=300, lr=0.02, batch_size=64, negatives=8, seed=3)
+    assert run.recipe.name == "default/rotate/eans"
+    assert (run.recipe.model.dim, run.recipe.train.seed, run.recipe.sampler.name) == (16, 3, "eans")
+    assert run.metrics["test"]["both"]["mrr"] > 0.3
+    assert run.folder is None
+    assert [record["step"] for record in run.history] == [100, 200, 300]
+    assert repr(run).startswith("Run('default/rotate/eans' on ring, test MRR 0.")
+    predictions = run.predict(head="e7", relation="plus5", k=3)
+    assert len(predictions) == 3
+    assert predictions[0].score >= predictions[1].score >= predictions[2].score
+    assert run.evaluate("test")["test"] == run.metrics["test"]
+
+
+def test_bundled_graph_by_name() -> None:
+    names = [dataset.name for dataset in eans.datasets() if dataset.bundled]
+    run = eans.train(eans.load(names[0]), model="transe", sampler="uniform", **SMALL)
+    assert run.recipe.name == f"{names[0]}/transe/uniform"
+
+
+@pytest.mark.xfail(strict=True, reason="the docstring of the package loads a graph of this name")
+def test_docstring_example_name() -> None:
+    assert 'eans.load("bundled")' in (eans.__doc__ or "")
+    eans.load("bundled")
+
+
+def test_in_memory_and_in_a_folder_are_the_same(tmp_path: Path) -> None:
+    settings = SMALL | {"valid_every": 5, "keep": "best", "checkpoint_every": 3}
+    memory = eans.train(ring_graph(), "transe", "eans+adv", **settings)
+    folder = eans.train(ring_graph(), "transe", "eans+adv", out=tmp_path / "run", **settings)
+    loaded = eans.Run.load(tmp_path / "run")
+    assert folder.folder == loaded.folder == tmp_path / "run"
+    for run in (folder, loaded):
+        assert torch.equal(run.model.entity, memory.model.entity)
+        assert run.metrics["test"] == memory.metrics["test"]
+        assert run.recipe == memory.recipe
+        assert [record["step"] for record in run.history] == [record["step"] for record in memory.history]
+        assert run.predict(head="e1", relation="plus1") == memory.predict(head="e1", relation="plus1")
+    again = eans.resume(tmp_path / "run")
+    assert again.metrics == folder.metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "target"),
+    [
+        ({"head": "e1", "relation": "plus1"}, "tail"),
+        ({"relation": "plus1", "tail": "e1"}, "head"),
+        ({"head": "e1", "tail": "e2"}, "relation"),
+    ],
+)
+def test_predict(arguments: dict[str, str], target: str) -> None:
+    run = eans.train(ring_graph(), "transe", "uniform", **SMALL)
+    filtered, marked = run.predict(**arguments, k=100), run.predict(**arguments, k=100, known="mark")
+    assert filtered.target == marked.target == target
+    assert len(marked) == (3 if target == "relation" else 60)
+    assert [row for row in marked if not row.known] == list(filtered)
+    assert any(row.known for row in marked)
+    assert list(marked.to_dict()) == ["head", "relation", "tail", "score", "known"]
+
+
+def test_graph_with_train_only(tmp_path: Path) -> None:
+    graph = eans.KnowledgeGraph.from_labels([("a", "r", "b"), ("b", "r", "c")], name="bare")
+    run = eans.train(graph, model="distmult", out=tmp_path / "run", **SMALL)
+    assert set(run.metrics) == {"protocol", "training"}
+    assert repr(run) == "Run('default/distmult/eans+adv' on bare)"
+    assert {row.tail for row in run.predict(head="a", relation="r")} <= {"a", "c"}
+    assert eans.Run.load(tmp_path / "run").metrics == run.metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dims": 3}, "unknown setting 'dims'; did you mean 'dim'?"),
+        ({"train.step": 3}, "unknown setting 'train.step'; did you mean 'train.steps'?"),
+        ({"name": "x"}, "unknown setting 'name'"),
+        ({"model": "rotat"}, "unknown model 'rotat' in a recipe; did you mean 'rotate'?"),
+        ({"sampler": "eanss"}, "did you mean 'eans'?"),
+        ({"steps": "many"}, "recipe key 'train.steps' = 'many'"),
+        ({"steps": 10.0}, "recipe key 'train.steps' = 10.0"),
+        ({"recipe": "default", "model": "rotate"}, "give either a recipe, or a model and a sampler"),
+        ({"recipe": "defalt"}, "unknown recipe 'defalt'; did you mean 'default'?"),
+        ({"device": "gpu"}, "unknown device 'gpu' (auto, cpu or cuda)"),
+        ({"device": "meta"}, "unknown device 'meta' (auto, cpu or cuda)"),
+        ({"clusters": 61}, "the graph has 60 entities; choose fewer"),
+    ],
+)
+def test_wrong_settings(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        eans.train(ring_graph(), **arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="PyTorch sees no CUDA GPU; use --device cpu"):
+        eans.train(ring_graph(), device="cuda")
+
+
+def test_full_and_short_keys_agree() -> None:
+    short = eans.train(ring_graph(), recipe="default/transe/eans", **SMALL)
+    full = {"model.dim": 8, "train.steps": 20, "train.batch_size": 32, "sampler.negatives": 4}
+    assert eans.train(ring_graph(), recipe="default/transe/eans", **full).recipe == short.recipe
+
+
+def test_listener_and_stop(tmp_path: Path) -> None:
+    seen: dict[str, list[Any]] = {"start": [], "log": [], "tick": [], "ranking": []}
+    listener = eans.Listener(
+        start=lambda recipe, graph, trainer: seen["start"].append((recipe.name, graph.name, trainer.completed)),
+        log=seen["log"].append,
+        tick=seen["tick"].append,
+        ranking=lambda *place: seen["ranking"].append(place),
+        stop=lambda: seen["tick"][-1] == 7,
+    )
+    with pytest.raises(Interrupted):
+        eans.train(ring_graph(), "transe", "eans", out=tmp_path / "run", listener=listener, **SMALL)
+    assert seen["tick"] == [1, 2, 3, 4, 5, 6, 7]
+    eans.resume(tmp_path / "run", listener=listener)
+    assert seen["start"] == [("default/transe/eans", "ring", 0), ("default/transe/eans", "ring", 7)]
+    assert seen["tick"] == list(range(1, 21))
+    assert [record["step"] for record in seen["log"]] == [20]
+    assert {split for split, _, _ in seen["ranking"]} == {"valid", "test"}

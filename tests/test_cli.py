@@ -1,0 +1,371 @@
+"""The command line, as typed: exit codes, one-line errors, output in a pipe and on a terminal.
+
+Where only the arguments matter the entry point is called in this process; what depends on a process is run in one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eans as package
+from eans import cli
+from eans.graph import KnowledgeGraph
+from helpers_runs import COMMAND, eans, environment, one_line, ring_graph, write_graph
+
+SHORT = [
+    "--set",
+    "train.steps=20",
+    "--set",
+    "model.dim=8",
+    "--set",
+    "train.batch_size=32",
+    "--set",
+    "sampler.negatives=4",
+]
+ESCAPE = "\x1b"
+
+Call = Callable[..., "Result"]
+
+
+class Result:
+    """What a command printed and how it ended."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Call the entry point with arguments, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EANS_DATA", raising=False)
+    monkeypatch.setenv("EANS_CACHE", str(tmp_path / "cache"))
+
+    def call(*arguments: str | Path) -> Result:
+        with pytest.raises(SystemExit) as exit_:
+            cli.main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return Result(int(exit_.value.code or 0), printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def graph_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_graph(ring_graph(), tmp_path_factory.mktemp("graphs") / "ring")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that learnt something."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    package.train(ring_graph(), "transe", "eans", out=out, dim=16, steps=200, lr=0.02, batch_size=64, negatives=8)
+    return out
+
+
+def test_help_is_fast_and_light() -> None:
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        result = eans("--help")
+        times.append(time.perf_counter() - start)
+        assert result.returncode == 0
+    print(f"eans --help: {min(times):.3f} s")
+    assert min(times) < 1.0
+    for word in ("train", "evaluate", "predict", "data", "recipes", "--version"):
+        assert word in result.stdout
+    imports = eans("--help", env=environment(PYTHONPROFILEIMPORTTIME="1")).stderr
+    assert "typer" in imports
+    assert not re.search(r"\| +(torch|numpy|pydantic|safetensors)$", imports, re.MULTILINE)
+
+
+def test_version_and_no_arguments(call: Call) -> None:
+    assert (call("--version").out, call("--version").status) == (f"eans {package.__version__}\n", 0)
+    bare = call()
+    assert bare.status == 2
+    assert "Usage: eans" in bare.out + bare.err
+    for command in (("train",), ("evaluate",), ("predict",), ("data",), ("data", "list"), ("recipes",)):
+        assert call(*command, "--help").status == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train defalt/rotate/eans", "unknown recipe 'defalt/rotate/eans'; did you mean 'default/rotate/eans'?"),
+        ("train default/rotat/eans", "unknown model 'rotat' in a recipe; did you mean 'rotate'?"),
+        ("train nowhere.toml", "cannot read recipe nowhere.toml: No such file or directory"),
+        ("train --data wn18r", "unknown dataset 'wn18r'; did you mean 'wn18rr'?"),
+        ("train --set train.step=3", "unknown recipe key 'train.step'; did you mean 'train.steps'?"),
+        ("train --set train.steps=few", "recipe key 'train.steps' = 'few'"),
+        ("train --set train.steps", "'train.steps' is not an override"),
+        ("train --set data.name=wn18r", "unknown dataset 'wn18r'; did you mean 'wn18rr'?"),
+        ("train --data GRAPH --set sampler.name=uniformm", "did you mean 'uniform'?"),
+        ("train --data GRAPH --device gpu", "unknown device 'gpu' (auto, cpu or cuda)"),
+        ("train --data GRAPH --out RUN", "RUN exists already; choose another --out, or continue it with: eans train"),
+        ("train --resume nowhere", "nowhere is not a run folder"),
+        ("train --resume RUN --seed 3", "give no recipe, --data, --out, --seed or --set with it"),
+        ("train default --resume RUN", "give no recipe, --data, --out, --seed or --set with it"),
+        ("train --resume RUN --set train.lr=1", "give no recipe, --data, --out, --seed or --set with it"),
+        ("train --resume RUN --data GRAPH", "give no recipe, --data, --out, --seed or --set with it"),
+        ("train --resume RUN --out x", "give no recipe, --data, --out, --seed or --set with it"),
+        ("evaluate nowhere", "nowhere is not a run folder"),
+        ("evaluate RUN --split tset", "--split 'tset' is not one of train, valid, test; did you mean 'test'?"),
+        ("evaluate RUN --ties optimstic", "did you mean 'optimistic'?"),
+        ("predict RUN --head e1 --relation plus", "unknown relation 'plus'; did you mean 'plus"),
+        ("predict RUN --head E1 --relation plus1", "unknown entity 'E1'; did you mean 'e1'?"),
+        ("predict RUN --tail e99 --relation plus1", "unknown entity 'e99'; did you mean 'e"),
+        ("predict RUN --head e1", "give exactly two of head, relation and tail"),
+        ("predict RUN --head e1 --relation plus1 --tail e2", "give exactly two of head, relation and tail"),
+        ("predict RUN --head e1 --relation plus1 -k 0", "k must be at least 1, got 0"),
+        ("predict RUN --head e1 --relation plus1 --format jsn", "did you mean 'json'?"),
+        ("predict RUN --head e1 --relation plus1 --known marked", "did you mean 'mark'?"),
+        ("data info wordnet-cor", "did you mean 'wordnet-core'?"),
+        ("data get fb15k237", "did you mean 'fb15k-237'?"),
+        ("recipes show wn18r", "did you mean 'wn18rr"),
+    ],
+)
+def test_mistakes_in_the_call(command: str, message: str, call: Call, run: Path, graph_folder: Path) -> None:
+    places = {"RUN": str(run), "GRAPH": str(graph_folder)}
+    before = sorted(Path.cwd().rglob("*"))
+    result = call(*(places.get(word, word) for word in command.split()))
+    assert result.status == 2
+    line = one_line(result.err)
+    assert line.startswith("eans: error: ")
+    assert message.replace("RUN", str(run)) in line
+    assert result.out == ""
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["trian", "train --epochs 3", "train --seed -1", "train --seed x", "data", "data lst", "recipes shw", "evaluate"],
+)
+def test_mistakes_that_the_parser_finds(command: str, call: Call) -> None:
+    result = call(*command.split())
+    assert result.status == 2
+    assert "Traceback" not in result.err
+    assert "Usage: eans" in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train": "a\tr\tb\na\tr\n"}, "train.txt:2: expected 3 columns head<TAB>relation<TAB>tail, found 2"),
+        ({"train": "a\tr\tb\n", "valid": "a\t\tb\n"}, "valid.txt:1: empty relation"),
+        ({"train": "a\tr\tb\n", "test": ""}, "test.txt: the file is empty"),
+        ({"train": None}, "the train split is missing"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value,
+)
+def test_bad_data_folder(files: dict[str, str | None], message: str, call: Call, tmp_path: Path) -> None:
+    folder = write_graph(ring_graph(), tmp_path / "bad")
+    for split, content in files.items():
+        path = folder / f"{split}.txt"
+        if content is None:
+            path.unlink()
+        else:
+            path.write_text(content)
+    result = call("train", "--data", folder)
+    assert result.status == 1
+    assert f"{folder}" in one_line(result.err)
+    assert message in result.err
+
+
+def test_failed_runs_exit_with_one(call: Call, graph_folder: Path) -> None:
+    for arguments, message in (
+        (["--out", "/proc/eans"], "cannot create run folder /proc/eans"),
+        (["--out", "run", "--set", "model.init_range=1e38", "--set", "sampler.name=uniform"], "not finite at step 1"),
+    ):
+        result = call("train", "--data", graph_folder, *SHORT, *arguments)
+        assert result.status == 1
+        assert message in one_line(result.err)
+
+
+def test_train_in_a_pipe(graph_folder: Path, tmp_path: Path) -> None:
+    """The real command; every option, and names that a markup language would swallow."""
+    out = tmp_path / "my [run] :dog:"
+    more = ["--seed", "5", "--device", "cpu", "--set", "train.log_every=5", "--set", "train.valid_every=10"]
+    result = eans("train", "default/transe/eans", "--data", graph_folder, "--out", out, *more, *SHORT, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert ESCAPE not in result.stdout
+    assert "\r" not in result.stdout
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert lines[0] == "KnowledgeGraph('ring', 60 entities, 3 relations, train 157, valid 12, test 11)"
+    assert lines[1].startswith("transe d=8 (512 parameters), eans negatives n=4, substitution loss, b=32, 20 steps,")
+    assert "seed 5, cpu" in lines[1]
+    steps = [line for line in lines if line.startswith("step") and "loss" in line]
+    pattern = r"step \d+/20  loss \d+\.\d{4}  [\d,]+ triples/s  \d+ s left"
+    assert len(steps) == 4
+    assert all(re.fullmatch(pattern, line) for line in steps)
+    assert sum("valid MRR" in line for line in lines) == 2
+    assert lines[-1] == f"run folder: {out}"
+    recipe = package.Run.load(out).recipe
+    assert (recipe.train.seed, recipe.train.steps, recipe.model.dim) == (5, 20, 8)
+    assert recipe.data.name == str(graph_folder)
+
+
+def test_default_names_of_run_folders(call: Call, graph_folder: Path) -> None:
+    for _ in range(2):
+        assert call("train", "--data", graph_folder, *SHORT).status == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "ring-rotate-eans+adv-seed0",
+        "ring-rotate-eans+adv-seed0-2",
+    ]
+
+
+def test_data_set_by_key_is_the_data_trained_on(call: Call, graph_folder: Path) -> None:
+    result = call("train", "--set", f"data.name={graph_folder}", "--out", "run", *SHORT)
+    assert result.status == 0, result.err
+    assert package.Run.load("run").graph.name == "ring"
+    assert package.Run.load("run").recipe.data.name == str(graph_folder)
+
+
+def test_terminal_shows_a_bar(graph_folder: Path, tmp_path: Path) -> None:
+    """On a pseudo-terminal: a bar with loss and speed; Ctrl-C there stops in good order."""
+    master, slave = pty.openpty()
+    steps = ["--set", "train.steps=100000", "--set", "train.log_every=5", "--set", "model.dim=8"]
+    process = subprocess.Popen(
+        [COMMAND, "train", "default/transe/eans", "--data", str(graph_folder), "--out", "run", *steps],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=tmp_path,
+        env=environment(TERM="xterm-256color", COLUMNS="120", LINES="40"),
+        start_new_session=True,
+    )
+    os.close(slave)
+    shown = b""
+    end = time.perf_counter() + 60
+    interrupted = False
+    while time.perf_counter() < end:
+        try:
+            block = os.read(master, 65536)
+        except OSError:  # the other side has closed
+            break
+        shown += block
+        if not interrupted and shown.count(b"triples/s") > 3:
+            process.send_signal(signal.SIGINT)
+            interrupted = True
+    os.close(master)
+    assert process.wait(timeout=30) == 1
+    text = shown.decode()
+    assert ESCAPE in text
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert re.search(r"training .*━.* \d+/100000 .*loss \d+\.\d+ +[\d,]+ triples/s", plain)
+    assert re.search(r"eans: error: stopped at step \d+ of 100000; continue with: eans train --resume run", plain)
+
+
+def test_evaluate(call: Call, run: Path) -> None:
+    table = call("evaluate", run)
+    assert table.status == 0
+    lines = table.out.splitlines()
+    assert lines[0].split() == ["split", "side", "MR", "MRR", "Hits@1", "Hits@3", "Hits@10"]
+    assert [line.split()[0] for line in lines[1:4]] == ["test", "head", "tail"]
+    assert "realistic ties" in lines[4]
+    stored = json.loads((run / "metrics.json").read_text())
+    report = json.loads(call("evaluate", run, "--json").out)
+    assert list(report) == ["test", "protocol"]
+    assert report["test"] == stored["test"]
+    mean_ranks = {}
+    for ties in ("optimistic", "realistic", "pessimistic"):
+        report = json.loads(call("evaluate", run, "--json", "--ties", ties, "--split", "train").out)
+        assert report["protocol"]["ties"] == ties
+        mean_ranks[ties] = report["train"]["both"]["mr"]
+    assert mean_ranks["optimistic"] <= mean_ranks["realistic"] <= mean_ranks["pessimistic"]
+
+
+def test_evaluate_a_split_that_is_not_there(call: Call, tmp_path: Path) -> None:
+    graph = KnowledgeGraph.from_labels([("a", "r", "b")], name="bare")
+    package.train(graph, out=tmp_path / "bare-run", dim=4, steps=3)
+    result = call("evaluate", tmp_path / "bare-run")
+    assert (result.status, one_line(result.err)) == (2, "eans: error: graph 'bare' has no test triples")
+    assert call("train", "--resume", tmp_path / "bare-run").status == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        (["--head", "e7", "--relation", "plus1"], "tail"),
+        (["--tail", "e7", "--relation", "plus1"], "head"),
+        (["--head", "e7", "--tail", "e8"], "relation"),
+    ],
+    ids=["tail", "head", "relation"],
+)
+def test_predict(given: list[str], target: str, call: Call, run: Path) -> None:
+    count = 2
+    rows = json.loads(call("predict", run, *given, "-k", "2", "--format", "json").out)
+    assert [list(row) for row in rows] == [["head", "relation", "tail", "score", "known"]] * count
+    assert not any(row["known"] for row in rows)
+    assert rows[0]["score"] >= rows[1]["score"]
+    assert len({row[target] for row in rows}) == count
+    table = list(csv.DictReader(io.StringIO(call("predict", run, *given, "-k", "2", "--format", "csv").out)))
+    assert [{**row, "score": float(row["score"]), "known": row["known"] == "True"} for row in table] == rows
+    lines = call("predict", run, *given, "-k", "2").out.splitlines()
+    assert lines[0].split() == ["rank", "head", "relation", "tail", "score"]
+    shown = [line.split() for line in lines[1:]]
+    expected = [[str(n), r["head"], r["relation"], r["tail"], f"{r['score']:.3f}"] for n, r in enumerate(rows, 1)]
+    assert shown == expected
+    marked = call("predict", run, *given, "-k", "60", "--known", "mark").out.splitlines()
+    assert marked[0].split()[-1] == "known"
+    assert any(line.split()[-1] == "yes" for line in marked[1:])
+
+
+def test_labels_are_shown_as_they_are(call: Call, tmp_path: Path) -> None:
+    long = "/film/" + "x" * 300
+    labels = ["a [b]", "[red]c[/red]", ":dog:", "日本"]
+    graph = KnowledgeGraph.from_labels([(labels[0], long, label) for label in labels[1:]], name="odd")
+    package.train(graph, out=tmp_path / "odd", dim=4, steps=2)
+    lines = call("predict", "odd", "--head", "a [b]", "--relation", long, "--known", "mark").out.splitlines()
+    assert len(lines) == 5
+    assert all(long in line for line in lines[1:])
+    assert all(any(f" {label} " in line for line in lines[1:]) for label in labels)
+
+
+def test_data_commands(call: Call, graph_folder: Path) -> None:
+    lines = call("data", "list").out.splitlines()
+    assert lines[0].split()[:3] == ["name", "entities", "relations"]
+    assert [line.split()[0] for line in lines[1:]] == ["wordnet-core", "fb15k-237", "wn18rr"]
+    assert "bundled" in lines[1]
+    assert all("not here yet" in line for line in lines[2:])
+    info = call("data", "info", "wordnet-core").out
+    graph = package.load("wordnet-core")
+    for piece in (repr(graph), *graph.sha256.values(), "licence: WordNet"):
+        assert piece in info
+    assert "'ring', 60 entities" in call("data", "info", graph_folder).out
+    (folder,) = call("data", "get", "wordnet-core").out.splitlines()
+    assert (Path(folder) / "train.txt.gz").is_file()
+
+
+def test_recipe_commands(call: Call, tmp_path: Path) -> None:
+    lines = call("recipes").out.splitlines()
+    assert len(lines) == 120
+    assert sum(line.endswith("(default)") for line in lines) == 4
+    shown = call("recipes", "show", "fb15k-237/rotate/eans+adv").out
+    (tmp_path / "copy.toml").write_text(shown)
+    assert call("recipes", "show", "copy.toml").out == shown
+    assert "dim = 1000" in shown
+    keys = call("recipes", "keys").out.splitlines()
+    assert keys[0].split() == ["key", "default", "meaning"]
+    wanted: list[Any] = ["model.dim", "200", "nominal", "width"]
+    assert next(line for line in keys if line.startswith("model.dim")).split()[:4] == wanted
+
+
+def test_a_reader_that_leaves(run: Path) -> None:
+    pipeline = f"'{COMMAND}' evaluate '{run}' --json | head -n 1"
+    result = subprocess.run(
+        ["bash", "-c", pipeline], env=environment(), capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (result.stdout, result.stderr) == ("{\n", "")

@@ -1,0 +1,93 @@
+"""Atomic writes when the kernel says no: one clear line, the old content intact, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eans.errors import RunError
+from eans.files import atomic_write
+from helpers_runs import environment
+
+# RLIMIT_FSIZE makes the kernel refuse to let a file grow, as a full disk does.
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from eans.errors import RunError
+from eans.files import atomic_write
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    atomic_write(Path(sys.argv[1]), b"n" * int(sys.argv[2]))
+except RunError as error:
+    print(error)
+    sys.exit(1)
+"""
+
+
+def write_with_little_disk(path: Path, size: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", FULL, str(path), str(size)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_replaces_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (b"old", b"new", b"", b"x" * 1_000_000):
+        atomic_write(path, content)
+        assert path.read_bytes() == content
+        assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_permissions_follow_the_umask(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        atomic_write(tmp_path / "file", b"content")
+        assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("old", [b"old content", None], ids=["replace", "create"])
+def test_disk_full(old: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    if old is not None:
+        path.write_bytes(old)
+    result = write_with_little_disk(path, 100_000)
+    assert result.returncode == 1, result.stderr
+    assert result.stdout == f"cannot write {path}: File too large; what was there before is intact\n"
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == ({"file": old} if old else {})
+    assert write_with_little_disk(path, 1000).returncode == 0
+    assert path.read_bytes() == b"n" * 1000
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("file/inside", "Not a directory"),
+        ("missing/inside", "No such file or directory"),
+        ("folder", "Is a directory"),
+        ("/proc/eans", "No such file or directory"),  # the kernel refuses even root
+        ("/proc/self/eans", "No such file or directory"),
+    ],
+)
+def test_places_that_cannot_be_written(place: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    path = tmp_path / place
+    with pytest.raises(RunError) as caught:
+        atomic_write(path, b"new")
+    assert str(caught.value) == f"cannot write {path}: {reason}; what was there before is intact"
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "file").read_bytes() == b"old"

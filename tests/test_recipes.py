@@ -201,7 +201,6 @@ def test_wrong_overrides(text: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.xfail(strict=True, reason="infinity passes the schema and fails in PyTorch")
 @pytest.mark.parametrize("key", ["model.init_range", "train.lr", "sampler.sigma", "loss.margin"])
 def test_infinity_is_no_setting(key: str) -> None:
     with pytest.raises(UsageError):
@@ -308,7 +307,6 @@ def test_toml_round_trip(name: str, folder: str, lr: float, steps: Any, init_ran
     assert reload(recipe) == recipe
 
 
-@pytest.mark.xfail(strict=True, reason="JSON writes surrogate pairs, which TOML does not allow")
 @pytest.mark.parametrize("name", ["😀", "𝔼"])
 def test_toml_round_trip_of_rare_characters(name: str) -> None:
     recipe = load("default", {"data.name": name})

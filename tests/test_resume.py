@@ -38,7 +38,8 @@ adversarial_temperature = 1.0
 [train]
 steps = 240
 batch_size = 32
-lr = 0.02
+lr = 0.1
+lr_drop = 0.5
 log_every = 7
 valid_every = 20
 keep = "best"
@@ -220,10 +221,10 @@ def test_many_kills_at_random(seed: int, workshop: Path, begun: Path, nursery: N
     chance = random.Random(seed)
     steps = []
     while not (begun / "metrics.json").exists() and len(steps) < 60:
-        nursery.resume(begun, kill_after(chance.uniform(0.0, 0.3)))
+        nursery.resume(begun, kill_after(chance.uniform(0.0, 0.15)))
         steps.append(checkpoint_step(begun))
     assert steps == sorted(steps)
-    assert len(set(steps)) >= 4, "too few different places"
+    assert len(set(steps)) >= 3, "too few different places"
     assert nursery.resume(begun) == 0
     assert outcome(begun) == outcome(workshop / "whole")
 
@@ -248,8 +249,10 @@ def test_signals_save_and_tell_how_to_resume(
 ) -> None:
     assert nursery.resume(begun, at_step(begun, 100, lambda pid: os.kill(pid, number))) == 1
     stopped = checkpoint_step(begun)
-    line = f"eans: error: stopped at step {stopped} of {STEPS}; continue with: eans train --resume {begun}"
-    assert one_line(nursery.errors.read_text()) == line
+    assert nursery.errors.read_text().splitlines() == [
+        "eans: stopping after this step; once more to stop at once",
+        f"eans: error: stopped at step {stopped} of {STEPS}; continue with: eans train --resume {begun}",
+    ]
     assert Run.load(begun).metrics == {}
     assert nursery.resume(begun) == 0
     assert outcome(begun) == outcome(workshop / "whole")
@@ -337,41 +340,40 @@ def test_damaged_checkpoint(damage: Callable[[bytes], bytes], reason: str, works
     assert "\n" not in message
 
 
-def diverge(folder: Path, rate: float) -> None:
-    """Make the rest of the run diverge: a resumed run takes its learning rate from the recipe."""
+def change(folder: Path, changes: dict[str, str]) -> None:
+    """Edit the recipe of a run; a resumed run goes by its recipe."""
     recipe = (folder / "recipe.toml").read_text()
-    changes = {"lr = 0.02": f"lr = {rate}", "reorder_every = 15": "reorder_every = 100000"}
     for old, new in changes.items():
         assert old in recipe
         recipe = recipe.replace(old, new)
     (folder / "recipe.toml").write_text(recipe)
 
 
-INFINITE_WEIGHTS, INFINITE_LOSS = 1e300, 2e37
-overwritten = pytest.mark.xfail(strict=True, reason="the checkpoint is replaced by the state whose loss is not finite")
+# From the next step on: a loss that is infinite whatever the weights, or weights that explode.
+INFINITE_LOSS = {'penalty = "none"': 'penalty = "l3"', "penalty_weight = 0.0": "penalty_weight = 1e38"}
+EXPLODING_WEIGHTS = {"lr = 0.1": "lr = 2e37", "reorder_every = 15": "reorder_every = 100000"}
 
 
-@pytest.mark.parametrize("rate", [INFINITE_WEIGHTS, INFINITE_LOSS])
-def test_divergence_leaves_a_finite_checkpoint(rate: float, begun: Path, nursery: Nursery) -> None:
+@pytest.mark.parametrize("changes", [INFINITE_LOSS, EXPLODING_WEIGHTS], ids=["loss", "weights"])
+def test_divergence_leaves_a_finite_checkpoint(changes: dict[str, str], begun: Path, nursery: Nursery) -> None:
     assert nursery.resume(begun, at_step(begun, 50, kill)) == -signal.SIGKILL
-    diverge(begun, rate)
+    change(begun, changes)
     assert nursery.resume(begun) == 1
-    assert "the loss is not finite at step" in one_line(nursery.errors.read_text())
+    assert "the loss is not finite by step" in one_line(nursery.errors.read_text())
     tensors = load_file(begun / "checkpoint.safetensors")
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
-    assert Run.load(begun).predict(head="e1", relation="plus1", k=1)
+    assert Run.load(begun).recipe.train.steps == STEPS
     with pytest.raises(Diverged):
         resume(begun)
 
 
-@pytest.mark.parametrize("rate", [INFINITE_WEIGHTS, pytest.param(INFINITE_LOSS, marks=overwritten)])
+@pytest.mark.parametrize("changes", [INFINITE_LOSS, EXPLODING_WEIGHTS], ids=["loss", "weights"])
 def test_after_divergence_the_last_good_state_goes_on(
-    rate: float, workshop: Path, begun: Path, nursery: Nursery
+    changes: dict[str, str], workshop: Path, begun: Path, nursery: Nursery
 ) -> None:
     assert nursery.resume(begun, at_step(begun, 50, kill)) == -signal.SIGKILL
-    good = (begun / "recipe.toml").read_text()
-    diverge(begun, rate)
+    change(begun, changes)
     assert nursery.resume(begun) == 1
-    (begun / "recipe.toml").write_text(good)
+    change(begun, {new: old for old, new in changes.items()})
     assert nursery.resume(begun) == 0
     assert outcome(begun) == outcome(workshop / "whole")

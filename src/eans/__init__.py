@@ -1,7 +1,7 @@
 """Knowledge-graph embeddings with entity-aware negative sampling.
 
 >>> import eans
->>> kg = eans.load("bundled")            # or a folder, or "fb15k-237"
+>>> kg = eans.load("wordnet-core")       # bundled; or a folder, or "fb15k-237"
 >>> run = eans.train(kg, model="rotate", sampler="eans+adv", steps=2000)
 >>> run.metrics["test"]["both"]["mrr"]
 >>> run.predict(head="...", relation="...", k=10)

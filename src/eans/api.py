@@ -20,7 +20,7 @@ from eans.recipes import Recipe, all_keys, default_for
 from eans.recipes import load as load_recipe
 from eans.recipes.build import build_plan, build_trainer, resolve
 from eans.runs import RunFolder
-from eans.training import Observer, Progress, Trainer, fit
+from eans.training import Diverged, Observer, Progress, Trainer, fit
 
 MEGABYTE = 2**20
 
@@ -213,7 +213,10 @@ def _execute(
 
     listener.start(recipe, graph, trainer)
     observer = Observer(log, checkpoint, keep_best, lambda trainer: listener.tick(trainer.completed), listener.stop)
-    progress = fit(trainer, build_plan(recipe), validate, progress, observer)
+    try:
+        progress = fit(trainer, build_plan(recipe), validate, progress, observer)
+    except Diverged as error:
+        raise Diverged(f"{error}; {folder.last_good_state() if folder is not None else 'nothing is kept'}") from None
 
     model = trainer.model
     if recipe.train.keep == "best" and progress.best_step:

@@ -112,6 +112,7 @@ class TrainingDisplay:
         if self.stopping:
             raise KeyboardInterrupt  # asked twice: do not wait for the end of the step
         self.stopping = True
+        print("eans: stopping after this step; once more to stop at once", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def watching(self, path: Path) -> Iterator[None]:

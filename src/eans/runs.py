@@ -58,7 +58,7 @@ class RunFolder:
     def create(cls, path: Path, recipe: Recipe, graph: KnowledgeGraph) -> RunFolder:
         """Make the folder and write what is known before training."""
         folder = cls(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not folder._is_free():
             hint = f", or continue it with: {folder.resume_command}" if folder.recipe_file.is_file() else ""
             raise UsageError(f"{path} exists already; choose another --out{hint}")
         try:
@@ -68,6 +68,13 @@ class RunFolder:
         atomic_write(folder.graph_file, graph_to_bytes(graph))
         atomic_write(folder.recipe_file, to_toml(recipe).encode())
         return folder
+
+    def _is_free(self) -> bool:
+        """Is the folder empty, but for what a set-up that was cut off may have left?"""
+        if not self.path.is_dir():
+            return False
+        leftovers = {self.graph_file.name, ".lock"}
+        return all(entry.name in leftovers or entry.name.endswith(".tmp") for entry in self.path.iterdir())
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -150,6 +157,13 @@ class RunFolder:
                 raise misfit(self.checkpoint_file) from error
         self._rewind_log(trainer.completed)
         return progress
+
+    def last_good_state(self) -> str:
+        """Words that say where the last state is from which a run could go on."""
+        if not self.checkpoint_file.is_file():
+            return "no checkpoint had been written"
+        _, metadata = read_tensors(self.checkpoint_file)
+        return f"the last good state, of step {json.loads(metadata['trainer'])['step']}, is in {self.checkpoint_file}"
 
     def save_weights(self, file: Path, model: Model) -> None:
         """Write the model's tables."""

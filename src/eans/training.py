@@ -158,7 +158,7 @@ class Trainer:
 
     def _diverged(self) -> Diverged:
         return Diverged(
-            f"the loss is not finite at step {self.completed + 1} (train.lr = {self.schedule.rate(self.completed):g}); "
+            f"the loss is not finite by step {self.completed + 1} (train.lr = {self.schedule.rate(self.completed):g}); "
             "lower train.lr, or check loss.penalty_weight and model.init_range"
         )
 
@@ -285,7 +285,7 @@ def fit(
         observer: receives records and states.
 
     Raises:
-        Diverged: the last good state is saved first, if memory still holds it.
+        Diverged: nothing is saved then; the last checkpoint, which was checked, is the last good state.
         Interrupted: when the observer said stop; the state is saved first.
     """
     progress = progress or Progress()
@@ -295,23 +295,22 @@ def fit(
     window_start = progress.seconds
     saved_at = trainer.completed
     while trainer.completed < steps and not (plan.patience and progress.stale >= plan.patience):
-        try:
-            trainer.step()
-            step = trainer.completed
-            if due(step, plan.log_every) or step == steps:
-                trainer.check()
-                progress.seconds = time.perf_counter() - clock
-                observer.log(_record(trainer, progress, progress.seconds - window_start))
-                window_start, progress.logged = progress.seconds, step
-        except Diverged:
-            if trainer.is_sound():
-                observer.checkpoint(trainer, progress)
-            raise
+        trainer.step()
+        step = trainer.completed
+        if due(step, plan.log_every) or step == steps:
+            trainer.check()
+            progress.seconds = time.perf_counter() - clock
+            observer.log(_record(trainer, progress, progress.seconds - window_start))
+            window_start, progress.logged = progress.seconds, step
         if validate is not None and (due(step, plan.valid_every) or (plan.valid_every and step == steps)):
+            trainer.check()
+            progress.seconds = time.perf_counter() - clock
             _validate(trainer, validate, progress, observer)
-            window_start = progress.seconds = time.perf_counter() - clock
+            # Speed is that of training: what a validation takes is not part of the window.
+            window_start += time.perf_counter() - clock - progress.seconds
         if due(step, plan.checkpoint_every):
             trainer.check()
+            progress.seconds = time.perf_counter() - clock
             observer.checkpoint(trainer, progress)
             saved_at = step
         observer.tick(trainer)
@@ -321,6 +320,7 @@ def fit(
             raise Interrupted(f"stopped at step {step} of {steps}")
     if saved_at != trainer.completed:
         trainer.check()
+        progress.seconds = time.perf_counter() - clock
         observer.checkpoint(trainer, progress)
     return progress
 
@@ -338,7 +338,6 @@ def _record(trainer: Trainer, progress: Progress, window_seconds: float) -> dict
 
 
 def _validate(trainer: Trainer, validate: Callable[[], dict[str, Any]], progress: Progress, observer: Observer) -> None:
-    trainer.check()
     metrics = validate()
     observer.log({"step": trainer.completed, "valid": metrics, "seconds": round(progress.seconds, 3)})
     if metrics["both"]["mrr"] > progress.best_mrr:

@@ -336,22 +336,17 @@ def test_registered_benchmarks(monkeypatch):
     assert (report.sizes.entities, report.sizes.test, report.folder) == (40_943, 3_134, None)
 
 
-@pytest.mark.parametrize("described", [True, False])
-def test_bundled_graphs_are_found_by_their_folder(monkeypatch, tmp_path, described):
+def test_bundled_graphs_are_found_by_their_folder(monkeypatch, tmp_path):
     folder = tmp_path / "bundled/tiny"
     folder.mkdir(parents=True)
     (tmp_path / "bundled/__pycache__").mkdir()
     for split in SPLITS:
         (folder / f"{split}.txt.gz").write_bytes(gzip.compress(b"a\tr\tb\n"))
-    if described:
-        (folder / "DESCRIPTION").write_text("\nA tiny graph.\nMore.\n")
-        (folder / "LICENSE").write_text("CC0\n")
+    (folder / "DESCRIPTION").write_text("A tiny graph.\nCC0\n")
     monkeypatch.setattr(registry, "BUNDLED", tmp_path / "bundled")
     tiny = datasets()[0]
     assert [dataset.name for dataset in datasets()] == ["tiny", "fb15k-237", "wn18rr"]
-    assert (tiny.description, tiny.licence) == (
-        ("A tiny graph.", "CC0") if described else ("bundled graph", "see the package's licence")
-    )
+    assert (tiny.description, tiny.licence) == ("A tiny graph.", "CC0")
     assert get("tiny") == folder
     report = info("tiny")
     assert report.sizes == Sizes(2, 1, 1, 1, 1)
@@ -359,9 +354,7 @@ def test_bundled_graphs_are_found_by_their_folder(monkeypatch, tmp_path, describ
     assert load("tiny", download=False).name == "tiny"
 
 
-@pytest.mark.parametrize(
-    "bundled", [dataset.name for dataset in datasets() if dataset.bundled] or [pytest.param("", marks=pytest.mark.skip)]
-)
+@pytest.mark.parametrize("bundled", [dataset.name for dataset in datasets() if dataset.bundled])
 def test_bundled_graphs_load(bundled):
     graph = load(bundled)
     assert graph.name == bundled

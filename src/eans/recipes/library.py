@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from eans.data import bundled_name
 from eans.errors import UsageError, did_you_mean
 from eans.recipes.schema import Recipe
 
@@ -89,13 +90,22 @@ def _read_file(path: Path) -> Fragment:
     return {"name": str(path), **fragment}
 
 
-def find(name: str) -> Fragment:
-    """The fragment behind a shipped name, a dataset (its default recipe) or a path to a TOML file."""
+def find(name: str, dataset: str = "default") -> Fragment:
+    """The fragment behind a name or a path to a TOML file.
+
+    A name is ``dataset/model/method``, or a part of it: ``dataset``, ``model`` or ``model/method``; the rest is then
+    taken from the default recipe of `dataset`.
+    """
     if name.endswith(".toml") or Path(name).is_file():
         return _read_file(Path(name))
     parts = name.split("/")
+    file, _, method = default_for(dataset).split("/")
     if len(parts) == 1 and name in _files():
         parts = default_for(name).split("/")
+    elif len(parts) == 1 and name in _files()["default"]["models"]:
+        parts = [file, name, method]
+    elif len(parts) == 2 and parts[0] in _files()["default"]["models"]:
+        parts = [file, *parts]
     if len(parts) == 3 and parts[0] in _files():
         return _compose(*parts)
     raise UsageError(f"unknown recipe '{name}'{did_you_mean(name, [*names(), *_files()])} (see `eans recipes`)")
@@ -149,9 +159,9 @@ def load(name: str, overrides: Iterable[str] | Mapping[str, Any] = (), data: str
     Args:
         name: see `find`.
         overrides: ``"section.key=value"`` texts, or a mapping from ``"section.key"`` to values.
-        data: replaces ``data.name``.
+        data: replaces ``data.name``, and completes a name that says no dataset.
     """
-    fragment = find(name)
+    fragment = find(name, data or bundled_name())
     pairs = overrides.items() if isinstance(overrides, Mapping) else [parse_override(text) for text in overrides]
     for key, value in pairs:
         if key not in all_keys():
@@ -176,5 +186,6 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=True)  # a JSON string without surrogate pairs is a TOML string
+        # A JSON string is a TOML string, but for surrogate pairs (hence not ASCII) and the delete character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)

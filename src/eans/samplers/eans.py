@@ -90,7 +90,12 @@ class EANS(Sampler):
         return torch.minimum(index, 2 * self.num_entities - 1 - index)
 
     def reorder(self, features: Tensor, generator: torch.Generator) -> None:
-        """Make the line anew from entity features ``[E, F]``."""
+        """Make the line anew from entity features ``[E, F]``.
+
+        Where training has diverged there is nothing to order; the old line stays, and the trainer's guard ends the run.
+        """
+        if not bool(torch.isfinite(features.square().sum())):
+            return
         warm = self.centroids if self.centroids.shape == (self.clusters, features.shape[1]) else None
         labels, self.centroids = kmeans(features, self.clusters, generator, warm)
         # In place: a recorded step reads these very tensors.

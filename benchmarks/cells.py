@@ -68,6 +68,7 @@ def run_cell(cell: Cell, device: str) -> dict[str, Any]:
         for record in run.history
         if "valid" in record
     ]
+    losses = [record for record in run.history if "loss" in record]
     keep = ("both", "head", "tail")
     return {
         "key": cell.key,
@@ -81,6 +82,7 @@ def run_cell(cell: Cell, device: str) -> dict[str, Any]:
         "test": {side: run.metrics["test"][side] for side in keep},
         "protocol": {name: run.metrics["protocol"][name] for name in ("ties", "candidates", "split_sha256")},
         "curve": curve,
+        "losses": [record["loss"] for record in (losses[0], losses[-1])],
     }
 
 

@@ -36,22 +36,41 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.3f} ± {deviation:.3f}"
 
 
+def grouped(records: list[dict[str, Any]]) -> dict[tuple[str, int, str], list[dict[str, float]]]:
+    """Test metrics of the seeds of each (model, n, method)."""
+    groups: dict[tuple[str, int, str], list[dict[str, float]]] = defaultdict(list)
+    for record in records:
+        _, model, method = record["recipe"].split("/")
+        negatives = int(record["overrides"][0].partition("=")[2])
+        groups[model, negatives, method].append(record["test"]["both"])
+    return groups
+
+
+def summary(records: list[dict[str, Any]]) -> str:
+    """Markdown: mean MRR, a row per model and n, a column per method."""
+    groups = grouped(records)
+    lines = [f"| MRR | n | {' | '.join(METHODS.values())} |", f"|---|---:{'|---:' * len(METHODS)}|"]
+    for model in MODELS:
+        for n in NEGATIVES:
+            means = [statistics.mean(metrics["mrr"] for metrics in groups[model, n, method]) for method in METHODS]
+            cells = [f"**{mean:.3f}**" if mean == max(means) else f"{mean:.3f}" for mean in means]
+            lines.append(f"| {model} | {n} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def table(records: list[dict[str, Any]]) -> str:
     """Markdown: a row per model, n and method; mean and standard deviation over seeds."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for record in records:
-        groups[record["recipe"], record["overrides"][0]].append(record)
+    groups = grouped(records)
     lines = ["| model | n | negatives | MRR | Hits@1 | Hits@10 | MR | seeds |", "|---|---:|---|---|---|---|---:|---:|"]
     for model in MODELS:
         for n in NEGATIVES:
             for method, title in METHODS.items():
-                group = groups.get((f"wordnet-core/{model}/{method}", f"sampler.negatives={n}"), [])
-                if not group:
+                both = groups[model, n, method]
+                if not both:
                     continue
-                both = [record["test"]["both"] for record in group]
                 columns = [spread([metrics[name] for metrics in both]) for name in ("mrr", "hits@1", "hits@10")]
                 rank = statistics.mean(metrics["mr"] for metrics in both)
-                lines.append(f"| {model} | {n} | {title} | {' | '.join(columns)} | {rank:.0f} | {len(group)} |")
+                lines.append(f"| {model} | {n} | {title} | {' | '.join(columns)} | {rank:.0f} | {len(both)} |")
     return "\n".join(lines)
 
 

@@ -48,6 +48,7 @@ class SamplerSection(Section):
         "auto", description="eans: standard deviation in entities; auto: 2 |E| / k"
     )
     reorder_every: Positive = Field(1000, description="eans: steps between two orderings")
+    warm_start: bool = Field(True, description="eans: start K-means from the previous centroids")
     boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
 
 

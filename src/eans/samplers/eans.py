@@ -44,6 +44,7 @@ class EANS(Sampler):
         sigma: standard deviation in entities; None for `default_sigma`.
         reorder_every: steps between two orderings. The first follows the first step.
         boundary: ``"wrap"`` joins the two ends of the line, ``"reflect"`` mirrors at them.
+        warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
     """
 
     virtual_to_real: Tensor
@@ -58,6 +59,7 @@ class EANS(Sampler):
         sigma: float | None = None,
         reorder_every: int = 1000,
         boundary: Boundary = "wrap",
+        warm_start: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(graph, negatives, **options)
@@ -69,6 +71,7 @@ class EANS(Sampler):
         self.sigma = sigma if sigma is not None else default_sigma(graph.num_entities, self.clusters)
         self.reorder_every = reorder_every
         self.boundary: Boundary = boundary
+        self.warm_start = warm_start
         identity = torch.arange(graph.num_entities)
         self.register_buffer("virtual_to_real", identity)
         self.register_buffer("real_to_virtual", identity.clone())
@@ -96,7 +99,8 @@ class EANS(Sampler):
         """
         if not bool(torch.isfinite(features.square().sum())):
             return
-        warm = self.centroids if self.centroids.shape == (self.clusters, features.shape[1]) else None
+        usable = self.warm_start and self.centroids.shape == (self.clusters, features.shape[1])
+        warm = self.centroids if usable else None
         labels, self.centroids = kmeans(features, self.clusters, generator, warm)
         # In place: a recorded step reads these very tensors.
         self.virtual_to_real.copy_(order(labels, chain(self.centroids)))

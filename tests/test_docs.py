@@ -1,0 +1,34 @@
+"""The tables in the documentation are what the run records say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import compare_samplers, fb15k237_cpu, paper_runs
+from benchmarks.cells import read_records
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "table", "runs"),
+    [
+        (compare_samplers.FILE, compare_samplers.table, 48),
+        (fb15k237_cpu.FILE, fb15k237_cpu.table, 4),
+        (paper_runs.FILE, paper_runs.table, 4),
+    ],
+    ids=["samplers", "fb15k-237-cpu", "paper"],
+)
+def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, Any]]], str], runs: int) -> None:
+    records = read_records(file)
+    assert len({record["key"] for record in records}) == len(records) == runs
+    assert table(records) in PAGE
+
+
+def test_readme_table_comes_from_records() -> None:
+    assert compare_samplers.summary(read_records(compare_samplers.FILE)) in (ROOT / "README.md").read_text("utf-8")

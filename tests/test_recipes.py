@@ -235,7 +235,9 @@ def test_validation_needs_valid_triples() -> None:
     [
         ("defualt", "unknown recipe 'defualt'; did you mean 'default'?"),
         ("fb15k237/transe/eans", "did you mean 'fb15k-237/transe/eans'?"),
-        ("default/transe", "unknown recipe 'default/transe'; did you mean 'default/trans"),
+        ("rotat", "unknown recipe 'rotat'; did you mean 'rotate'?"),
+        ("default/trans", "unknown model 'trans' in a recipe; did you mean 'transe'?"),
+        ("default/transe/eans/more", "unknown recipe 'default/transe/eans/more'"),
         ("default/transee/eans", "unknown model 'transee' in a recipe; did you mean 'transe'?"),
         ("default/transe/ean", "unknown method 'ean' in a recipe; did you mean 'eans'?"),
         ("nowhere.toml", "cannot read recipe nowhere.toml: No such file or directory"),
@@ -322,3 +324,21 @@ def test_keys() -> None:
     assert len(set(keys)) == len(keys)
     fields = [type(getattr(Recipe(), key.split(".")[0])).model_fields[key.split(".")[1]] for key in keys]
     assert all(field.description for field in fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "whole"),
+    [
+        ("rotate", None, "wordnet-core/rotate/eans+adv"),
+        ("transe/uniform", None, "wordnet-core/transe/uniform"),
+        ("transe/uniform", "fb15k-237", "fb15k-237/transe/uniform"),
+        ("complex", "my/own/folder", "default/complex/eans+adv"),
+        ("wn18rr", None, "wn18rr/rotate/eans+adv"),
+        ("fb15k-237/complex", None, "fb15k-237/complex/eans+adv"),
+    ],
+)
+def test_parts_of_a_name(name: str, data: str | None, whole: str) -> None:
+    recipe = load(name, data=data)
+    assert recipe.name == whole
+    if data is not None:
+        assert recipe.data.name == data

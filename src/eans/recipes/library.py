@@ -93,22 +93,19 @@ def _read_file(path: Path) -> Fragment:
 def find(name: str, dataset: str = "default") -> Fragment:
     """The fragment behind a name or a path to a TOML file.
 
-    A name is ``dataset/model/method``, or a part of it: ``dataset``, ``model`` or ``model/method``; the rest is then
-    taken from the default recipe of `dataset`.
+    A name is ``dataset/model/method`` or a part of it: ``dataset``, ``dataset/model``, ``model`` or ``model/method``.
+    The rest is taken from the default recipe of the dataset, which is `dataset` where the name says none.
     """
     if name.endswith(".toml") or Path(name).is_file():
         return _read_file(Path(name))
     parts = name.split("/")
-    file, _, method = default_for(dataset).split("/")
-    if len(parts) == 1 and name in _files():
-        parts = default_for(name).split("/")
-    elif len(parts) == 1 and name in _files()["default"]["models"]:
-        parts = [file, name, method]
-    elif len(parts) == 2 and parts[0] in _files()["default"]["models"]:
-        parts = [file, *parts]
-    if len(parts) == 3 and parts[0] in _files():
-        return _compose(*parts)
-    raise UsageError(f"unknown recipe '{name}'{did_you_mean(name, [*names(), *_files()])} (see `eans recipes`)")
+    models = _files()["default"]["models"]
+    if parts[0] in models:
+        parts = [default_for(dataset).split("/")[0], *parts]
+    if parts[0] in _files() and len(parts) <= 3:
+        return _compose(*parts, *default_for(parts[0]).split("/")[len(parts) :])
+    near = did_you_mean(name, [*names(), *_files(), *models])
+    raise UsageError(f"unknown recipe '{name}'{near} (see `eans recipes`)")
 
 
 def parse_override(text: str) -> tuple[str, Any]:

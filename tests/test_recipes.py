@@ -332,9 +332,9 @@ def test_keys() -> None:
         ("rotate", None, "wordnet-core/rotate/eans+adv"),
         ("transe/uniform", None, "wordnet-core/transe/uniform"),
         ("transe/uniform", "fb15k-237", "fb15k-237/transe/uniform"),
-        ("complex", "my/own/folder", "default/complex/eans+adv"),
+        ("complex", "my/own/folder", "default/complex/adv"),
         ("wn18rr", None, "wn18rr/rotate/eans+adv"),
-        ("fb15k-237/complex", None, "fb15k-237/complex/eans+adv"),
+        ("fb15k-237/complex", None, "fb15k-237/complex/adv"),
     ],
 )
 def test_parts_of_a_name(name: str, data: str | None, whole: str) -> None:

@@ -146,7 +146,7 @@ def train(
     if recipe is not None and (model is not None or sampler is not None):
         raise UsageError("give either a recipe, or a model and a sampler")
     if recipe is None:
-        dataset, default_model, default_method = default_for(graph.name).split("/")
+        dataset, default_model, default_method = default_for(graph.name, model).split("/")
         recipe = f"{dataset}/{model or default_model}/{sampler or default_method}"
     resolved = resolve(load_recipe(recipe, _full_keys(settings), data=graph.name), graph)
     return start(resolved, graph, Path(out) if out is not None else None, device, listener)

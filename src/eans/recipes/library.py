@@ -46,10 +46,13 @@ def names() -> tuple[str, ...]:
     )
 
 
-def default_for(dataset: str) -> str:
-    """The recipe that is used when none is named."""
+def default_for(dataset: str, model: str | None = None) -> str:
+    """The recipe that is used when none is named, or only a model."""
     file = dataset if dataset in _files() else "default"
-    return f"{file}/{_files()[file]['default']}"
+    default_model, method = _files()[file]["default"].split("/")
+    if model is None or model == default_model:
+        return f"{file}/{default_model}/{method}"
+    return f"{file}/{model}/{_files()['default']['preferred'].get(model, method)}"
 
 
 def merge(base: Fragment, top: Mapping[str, Any]) -> Fragment:
@@ -103,7 +106,7 @@ def find(name: str, dataset: str = "default") -> Fragment:
     if parts[0] in models:
         parts = [default_for(dataset).split("/")[0], *parts]
     if parts[0] in _files() and len(parts) <= 3:
-        return _compose(*parts, *default_for(parts[0]).split("/")[len(parts) :])
+        return _compose(*parts, *default_for(*parts[:2]).split("/")[len(parts) :])
     near = did_you_mean(name, [*names(), *_files(), *models])
     raise UsageError(f"unknown recipe '{name}'{near} (see `eans recipes`)")
 

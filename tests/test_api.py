@@ -102,7 +102,7 @@ def test_graph_with_train_only(tmp_path: Path) -> None:
     graph = eans.KnowledgeGraph.from_labels([("a", "r", "b"), ("b", "r", "c")], name="bare")
     run = eans.train(graph, model="distmult", out=tmp_path / "run", **SMALL)
     assert set(run.metrics) == {"protocol", "training"}
-    assert repr(run) == "Run('default/distmult/eans+adv' on bare)"
+    assert repr(run) == "Run('default/distmult/adv' on bare)"
     assert {row.tail for row in run.predict(head="a", relation="r")} <= {"a", "c"}
     assert eans.Run.load(tmp_path / "run").metrics == run.metrics
 

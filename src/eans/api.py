@@ -241,16 +241,24 @@ def _ranking_reporter(listener: Listener, split: str) -> Callable[[int, int], No
 
 def _training_facts(recipe: Recipe, trainer: Trainer, progress: Progress) -> dict[str, Any]:
     """What a reader needs to judge or repeat the run."""
-    device = trainer.device
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     return {
         "recipe": recipe.name,
         "seed": recipe.train.seed,
         "steps": trainer.completed,
         "seconds": round(progress.seconds, 3),
         "best_valid_step": progress.best_step,
-        "device": str(device),
-        "hardware": hardware,
+        "device": str(trainer.device),
+        "hardware": _hardware(trainer.device),
         "eans_version": __version__,
         "torch_version": torch.__version__,
     }
+
+
+def _hardware(device: torch.device) -> str:
+    """The name of the GPU or processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")  # where Python itself knows no more than the architecture
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor() or platform.machine()

@@ -34,10 +34,10 @@ def table(records: list[dict[str, Any]]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for record in sorted(records, key=lambda record: str(record["key"])):
-        both, published = record["test"]["both"], PUBLISHED[record["recipe"]]
+        both, published = record["test"]["both"], PUBLISHED.get(record["key"].rpartition(" ")[0], ("", ""))
         lines.append(
-            f"| `{record['recipe']}` | {record['seed']} | {both['mrr']:.4f} | {published[0]:.3f} "
-            f"| {both['hits@10']:.4f} | {published[1]:.3f} | {both['mr']:.0f} | {record['seconds']:.0f} s "
+            f"| `{record['key'].rpartition(' ')[0]}` | {record['seed']} | {both['mrr']:.4f} | {published[0]} "
+            f"| {both['hits@10']:.4f} | {published[1]} | {both['mr']:.0f} | {record['seconds']:.0f} s "
             f"| {record['hardware']} |"
         )
     return "\n".join(lines)

@@ -250,7 +250,7 @@ def test_signals_save_and_tell_how_to_resume(
     assert nursery.resume(begun, at_step(begun, 100, lambda pid: os.kill(pid, number))) == 1
     stopped = checkpoint_step(begun)
     assert nursery.errors.read_text().splitlines() == [
-        "eans: stopping after this step; once more to stop at once",
+        "eans: stopping; once more to stop at once",
         f"eans: error: stopped at step {stopped} of {STEPS}; continue with: eans train --resume {begun}",
     ]
     assert Run.load(begun).metrics == {}

@@ -83,7 +83,7 @@ def test_graph_round_trip() -> None:
     labels = [("a b", "r,s", "ü"), ("日本", "[r]", '"q"'), ("ü", "r,s", "\\"), ("\u2028", "\x85", "😀")]
     graph = KnowledgeGraph.from_labels(labels, labels[:1], name="naïve")
     tensors, metadata = _parse(graph_to_bytes(graph))
-    back = graph_from_tensors(tensors, metadata["name"])
+    back = graph_from_tensors(tensors, metadata["name"], metadata["source"])
     assert (back.name, back.entities, back.relations) == (graph.name, graph.entities, graph.relations)
     assert back.relations.kind == "relation"
     assert all(torch.equal(back.split(split), graph.split(split)) for split in ("train", "valid", "test"))

@@ -92,7 +92,7 @@ def test_state_in_the_middle_continues_to_the_same_bits(model: str) -> None:
 @pytest.mark.parametrize("method", ["transe/uniform", "rotate/eans+adv", "distmult/adv"])
 def test_loss_falls(method: str) -> None:
     losses = run_steps(make(method, train__steps=300, train__lr=0.02, model__dim=16), 300)
-    assert sum(losses[-20:]) < 0.7 * sum(losses[:20])
+    assert sum(losses[-20:]) < 0.8 * sum(losses[:20])
 
 
 def test_loss_falls_on_the_bundled_graph() -> None:

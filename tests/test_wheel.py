@@ -47,7 +47,7 @@ def test_contents(wheel: Path) -> None:
     sources = {
         str(Path("eans") / path.relative_to(ROOT / "src" / "eans"))
         for path in (ROOT / "src" / "eans").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert sources <= packed
     for name in ("py.typed", "recipes/default.toml", "recipes/fb15k-237.toml", "recipes/wn18rr.toml"):

@@ -20,7 +20,7 @@ from eans.recipes import Recipe, all_keys, default_for
 from eans.recipes import load as load_recipe
 from eans.recipes.build import build_plan, build_trainer, resolve
 from eans.runs import RunFolder
-from eans.training import Diverged, Observer, Progress, Trainer, fit
+from eans.training import Diverged, Interrupted, Observer, Progress, Trainer, fit
 
 MEGABYTE = 2**20
 
@@ -83,10 +83,12 @@ class Run:
         """The k best completions of a triple of which two parts are given; see `eans.predict`."""
         return predict(self.model, self.graph, head=head, relation=relation, tail=tail, k=k, known=known)
 
-    def evaluate(self, split: Split = "test", ties: Ties = "realistic") -> dict[str, Any]:
-        """Rank a split anew and return its metrics with the protocol."""
+    def evaluate(
+        self, split: Split = "test", ties: Ties = "realistic", progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, Any]:
+        """Rank a split anew and return its metrics with the protocol; `progress` hears (queries done, in all)."""
         memory = self.recipe.evaluation.memory_mb * MEGABYTE
-        return evaluate(self.model, self.graph, (split,), ties=ties, memory=memory)
+        return evaluate(self.model, self.graph, (split,), ties=ties, memory=memory, progress=progress)
 
     def __repr__(self) -> str:
         scores = self.metrics.get("test", {}).get("both", {})
@@ -146,9 +148,9 @@ def train(
     if recipe is not None and (model is not None or sampler is not None):
         raise UsageError("give either a recipe, or a model and a sampler")
     if recipe is None:
-        dataset, default_model, default_method = default_for(graph.name, model).split("/")
+        dataset, default_model, default_method = default_for(graph.source or graph.name, model).split("/")
         recipe = f"{dataset}/{model or default_model}/{sampler or default_method}"
-    resolved = resolve(load_recipe(recipe, _full_keys(settings), data=graph.name), graph)
+    resolved = resolve(load_recipe(recipe, _full_keys(settings), data=graph.source or graph.name), graph)
     return start(resolved, graph, Path(out) if out is not None else None, device, listener)
 
 
@@ -190,8 +192,7 @@ def _execute(
 
     def validate() -> dict[str, Any]:
         ranks = rank(trainer.model, graph, "valid", limit=recipe.train.valid_triples, memory=memory)
-        metrics = ranks.metrics(recipe.evaluation.ties)
-        return {side: metrics[side] for side in ("both", "head", "tail")}
+        return ranks.summary(recipe.evaluation.ties)
 
     def log(record: dict[str, Any]) -> None:
         history.append(record)
@@ -236,7 +237,12 @@ def _execute(
 
 
 def _ranking_reporter(listener: Listener, split: str) -> Callable[[int, int], None]:
-    return lambda done, total: listener.ranking(split, done, total)
+    def report(done: int, total: int) -> None:
+        listener.ranking(split, done, total)
+        if listener.stop():
+            raise Interrupted(f"stopped while ranking {split}; training is complete")
+
+    return report
 
 
 def _training_facts(recipe: Recipe, trainer: Trainer, progress: Progress) -> dict[str, Any]:

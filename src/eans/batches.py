@@ -7,6 +7,7 @@ sees depends on the seed and the step alone: the position in the data is an inte
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,16 @@ def mix(*parts: int) -> int:
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         state ^= state >> 31
     return state >> 1
+
+
+class Purpose(IntEnum):
+    """What random numbers are for: each purpose has its own stream, ``mix(seed, purpose, count)``."""
+
+    SHUFFLE_TAIL = 0
+    SHUFFLE_HEAD = 1
+    DRAW = 2
+    OBSERVE = 3
+    INITIALISE = 4
 
 
 class Batch(NamedTuple):
@@ -72,7 +83,8 @@ class BatchStream:
     def _shuffle(self, side: Side, epoch: int) -> Tensor:
         """The permutation of one epoch, drawn on the CPU so that every device sees the same one."""
         if (side, epoch) not in self._shuffles:
-            generator = torch.Generator().manual_seed(mix(self.seed, side == "head", epoch))
+            purpose = Purpose.SHUFFLE_TAIL if side == "tail" else Purpose.SHUFFLE_HEAD
+            generator = torch.Generator().manual_seed(mix(self.seed, purpose, epoch))
             permutation = torch.randperm(len(self.triples), generator=generator).to(self.triples.device)
             self._shuffles = {
                 key: kept for key, kept in self._shuffles.items() if key[0] != side or key[1] == epoch - 1

@@ -156,6 +156,10 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), 2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+    except (MemoryError, RuntimeError) as error:
+        if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
+            raise
+        _fail("not enough memory; lower model.dim, train.batch_size or sampler.negatives", 1)
     except BrokenPipeError:  # the reader, such as `head`, has gone
         sys.stderr.close()
         sys.exit(1)

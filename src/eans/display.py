@@ -6,26 +6,28 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from eans import data, recipes
 from eans.api import Listener, Run, resume, start
-from eans.errors import UsageError, did_you_mean
+from eans.errors import RunError, UsageError, did_you_mean
 from eans.evaluation import HITS, TIES, Ties
-from eans.graph import SIDES, SPLITS, KnowledgeGraph, Split
+from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Split
 from eans.prediction import Known, Predictions
 from eans.recipes import Recipe
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
 from eans.training import Interrupted, Trainer
 
+MOST_RELATIONS = 20
 METRICS = ("mr", "mrr", *(f"hits@{k}" for k in HITS))
 
 
@@ -112,7 +114,7 @@ class TrainingDisplay:
         if self.stopping:
             raise KeyboardInterrupt  # asked twice: do not wait for the end of the step
         self.stopping = True
-        print("eans: stopping after this step; once more to stop at once", file=sys.stderr, flush=True)
+        print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def watching(self, path: Path) -> Iterator[None]:
@@ -121,8 +123,9 @@ class TrainingDisplay:
         try:
             with self.bar:
                 yield
-        except Interrupted as interruption:
-            raise Interrupted(f"{interruption}; continue with: {RunFolder(path).resume_command}") from None
+        except (Interrupted, KeyboardInterrupt) as interruption:
+            what = str(interruption) or "stopped at once"
+            raise Interrupted(f"{what}; continue with: {RunFolder(path).resume_command}") from None
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -140,10 +143,9 @@ def train_with_display(
         recipe = recipes.load(recipe_name, overrides, dataset)
         graph = load_graph(recipe.data.name)
     recipe = resolve(recipe, graph)
-    out = out or free_folder(recipe)
     display = TrainingDisplay()
-    with display.watching(out):
-        run = start(recipe, graph, out, device, display.listener())
+    with out_folder(out, recipe, graph) as folder, display.watching(folder):
+        run = start(recipe, graph, folder, device, display.listener())
     show_run(run)
 
 
@@ -164,14 +166,30 @@ def load_graph(name: str) -> KnowledgeGraph:
         return data.load(name or data.bundled_name(), progress=report)
 
 
-def free_folder(recipe: Recipe) -> Path:
-    """A folder under runs/ that does not exist yet, named after the recipe."""
+@contextlib.contextmanager
+def out_folder(out: Path | None, recipe: Recipe, graph: KnowledgeGraph) -> Iterator[Path]:
+    """The folder of a new run: `out`, or one under runs/ named after the recipe, which is then claimed at once."""
+    if out is not None:
+        yield out
+        return
     name = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
     if recipe.name.startswith("default/"):
-        name = f"{Path(recipe.data.name).name}-{name.removeprefix('default-')}"
-    base = Path("runs") / f"{name}-seed{recipe.train.seed}"
-    candidates = (base.with_name(f"{base.name}{suffix}") for suffix in ("", *(f"-{n}" for n in range(2, 10_000))))
-    return next(candidate for candidate in candidates if not candidate.exists())
+        name = f"{graph.name}-{name.removeprefix('default-')}"
+    for suffix in ("", *(f"-{number}" for number in range(2, 10_000))):
+        folder = Path("runs") / f"{name}-seed{recipe.train.seed}{suffix}"
+        try:
+            folder.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(f"cannot create run folder {folder}: {error.strerror}; name one with --out") from error
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # works only if the run never began, and the folder is empty
+            folder.parent.rmdir()
 
 
 def show_run(run: Run) -> None:
@@ -213,7 +231,8 @@ def evaluate_with_display(path: Path, split: str, ties: str, as_json: bool, devi
     run = Run.load(path, device)
     if not len(run.graph.split(cast(Split, split))):
         raise UsageError(f"graph '{run.graph.name}' has no {split} triples")
-    metrics = run.evaluate(cast(Split, split), cast(Ties, ties))
+    with ranking_bar(split) as report:
+        metrics = run.evaluate(cast(Split, split), cast(Ties, ties), report)
     if as_json:
         print(json.dumps(metrics, indent=2))
     else:
@@ -273,12 +292,38 @@ def show_dataset(name: str) -> None:
     graph = load_graph(name)
     screen.print(repr(graph), soft_wrap=True)
     screen.print(f"entities that never occur in train: {graph.unseen_entities():,}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("relation")
+    for split in SPLITS:
+        table.add_column(split, justify="right")
+    counts = {split: torch.bincount(graph.split(split)[:, RELATION], minlength=graph.num_relations) for split in SPLITS}
+    for relation in counts["train"].argsort(descending=True, stable=True).tolist()[:MOST_RELATIONS]:
+        table.add_row(graph.relations[relation], *(f"{int(counts[split][relation]):,}" for split in SPLITS))
+    screen.print(table)
+    if graph.num_relations > MOST_RELATIONS:
+        screen.print(f"and {graph.num_relations - MOST_RELATIONS} relations more")
     for split in SPLITS:
         screen.print(f"sha256 {split}: {graph.sha256[split]}")
     if name in {dataset.name for dataset in data.datasets()}:
         facts = data.info(name)
         screen.print(f"folder: {facts.folder}", soft_wrap=True)
         screen.print(f"licence: {facts.dataset.licence}", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def ranking_bar(split: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, so that the result can be piped."""
+    bar = Progress(
+        TextColumn("ranking {task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        disable=not sys.stderr.isatty(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(split, total=None)
+    with bar:
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextlib.contextmanager

@@ -72,27 +72,28 @@ class Ranks:
         share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
         return 1.0 + self.greater[side].double() + share * self.equal[side].double()
 
+    def summary(self, ties: Ties = "realistic", rows: Tensor | None = None) -> dict[str, dict[str, float]]:
+        """Metrics of both sides together and of each, over all triples or those that the mask ``[n]`` selects."""
+        sides = {side: self.ranks(side, ties) for side in SIDES}
+        if rows is not None:
+            sides = {side: ranks[rows] for side, ranks in sides.items()}
+        return {
+            "both": Metrics.of(torch.cat(list(sides.values()))).to_dict(),
+            **{side: Metrics.of(values).to_dict() for side, values in sides.items()},
+        }
+
     def metrics(self, ties: Ties = "realistic") -> dict[str, Any]:
         """Everything that is reported: both sides, each side, by relation and by relation category."""
-        ranks = {side: self.ranks(side, ties) for side in SIDES}
-
-        def summary(rows: Tensor | slice) -> dict[str, dict[str, float]]:
-            sides = {side: ranks[side][rows] for side in SIDES}
-            return {
-                "both": Metrics.of(torch.cat(list(sides.values()))).to_dict(),
-                **{side: Metrics.of(values).to_dict() for side, values in sides.items()},
-            }
-
-        result: dict[str, Any] = {"triples": len(self.triples), **summary(slice(None))}
+        result: dict[str, Any] = {"triples": len(self.triples), **self.summary(ties)}
         relations = self.triples[:, RELATION]
         result["by_relation"] = {
             self.graph.relations[relation]: {"triples": int((relations == relation).sum())}
-            | summary(relations == relation)["both"]
+            | self.summary(ties, relations == relation)["both"]
             for relation in torch.unique(relations).tolist()
         }
         category = relation_categories(self.graph)[relations]
         result["by_category"] = {
-            name: {"triples": int((category == index).sum()), **summary(category == index)}
+            name: {"triples": int((category == index).sum()), **self.summary(ties, category == index)}
             for index, name in enumerate(CATEGORIES)
             if bool((category == index).any())
         }

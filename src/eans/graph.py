@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -89,6 +89,7 @@ class KnowledgeGraph:
         name: what reports call the graph.
         entities, relations: the vocabularies; they cover all three splits.
         train, valid, test: int64 tensors of shape ``[n, 3]`` with columns head, relation, tail.
+        source: where it can be loaded from again, a registered name or an absolute path; empty if nowhere.
     """
 
     name: str
@@ -97,6 +98,7 @@ class KnowledgeGraph:
     train: Tensor
     valid: Tensor
     test: Tensor
+    source: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         for split in SPLITS:

@@ -22,7 +22,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -53,28 +53,33 @@ class RunFolder:
         self.model_file = path / "model.safetensors"
         self.log_file = path / "log.jsonl"
         self.metrics_file = path / "metrics.json"
+        self._lock_file: IO[str] | None = None
 
     @classmethod
     def create(cls, path: Path, recipe: Recipe, graph: KnowledgeGraph) -> RunFolder:
         """Make the folder and write what is known before training."""
         folder = cls(path)
-        if path.exists() and not folder._is_free():
-            hint = f", or continue it with: {folder.resume_command}" if folder.recipe_file.is_file() else ""
-            raise UsageError(f"{path} exists already; choose another --out{hint}")
+        if path.exists():
+            folder._require_free()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot create run folder {path}: {error.strerror}; choose another --out") from error
+        folder._acquire()
+        folder._require_free()  # again: another process may have been faster
         atomic_write(folder.graph_file, graph_to_bytes(graph))
         atomic_write(folder.recipe_file, to_toml(recipe).encode())
         return folder
 
-    def _is_free(self) -> bool:
-        """Is the folder empty, but for what a set-up that was cut off may have left?"""
-        if not self.path.is_dir():
-            return False
+    def _require_free(self) -> None:
+        """Raise unless the folder is empty, but for what a set-up that was cut off may have left."""
         leftovers = {self.graph_file.name, ".lock"}
-        return all(entry.name in leftovers or entry.name.endswith(".tmp") for entry in self.path.iterdir())
+        if self.path.is_dir() and all(
+            entry.name in leftovers or entry.name.endswith(".tmp") for entry in self.path.iterdir()
+        ):
+            return
+        hint = f", or continue it with: {self.resume_command}" if self.recipe_file.is_file() else ""
+        raise UsageError(f"{self.path} exists already; choose another --out{hint}")
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -86,21 +91,33 @@ class RunFolder:
             raise RunError(f"{folder.graph_file} is missing: the run was cut off while it was set up; train again")
         return folder
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep a second process from training in the same folder."""
+    def _acquire(self) -> None:
+        """Take the lock, unless this object has it already."""
+        if self._lock_file is not None:
+            return
         try:
             file = (self.path / ".lock").open("w")
         except OSError as error:
             raise cannot_write(self.path / ".lock", error) from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"another process is training in {self.path}") from None
-            for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while it wrote
-                leftover.unlink(missing_ok=True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise RunError(f"another process is training in {self.path}") from None
+        self._lock_file = file
+        for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while it wrote
+            leftover.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep a second process from training in the same folder; `create` takes the lock already."""
+        self._acquire()
+        try:
             yield
+        finally:
+            if self._lock_file is not None:
+                self._lock_file.close()
+                self._lock_file = None
 
     @property
     def resume_command(self) -> str:
@@ -120,7 +137,7 @@ class RunFolder:
         """The graph that the run was trained on."""
         tensors, metadata = read_tensors(self.graph_file)
         try:
-            return graph_from_tensors(tensors, metadata["name"])
+            return graph_from_tensors(tensors, metadata["name"], metadata["source"])
         except KeyError as error:
             raise RunError(f"{self.graph_file} is not the graph of a run; restore it or train again") from error
 
@@ -162,8 +179,8 @@ class RunFolder:
         """Words that say where the last state is from which a run could go on."""
         if not self.checkpoint_file.is_file():
             return "no checkpoint had been written"
-        _, metadata = read_tensors(self.checkpoint_file)
-        return f"the last good state, of step {json.loads(metadata['trainer'])['step']}, is in {self.checkpoint_file}"
+        step = json.loads(read_metadata(self.checkpoint_file)["trainer"])["step"]
+        return f"the last good state, of step {step}, is in {self.path} (look at it with `eans evaluate`)"
 
     def save_weights(self, file: Path, model: Model) -> None:
         """Write the model's tables."""
@@ -219,12 +236,16 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     atomic_write(path, save_tensors(local, {"format": FORMAT, **metadata}))
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors file, without its tensors."""
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Named tensors and metadata of a safetensors file."""
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        return load_tensors(path.read_bytes()), metadata
+        return load_tensors(path.read_bytes()), read_metadata(path)
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror or error}") from error
     except SafetensorError as error:
@@ -249,11 +270,12 @@ def graph_to_bytes(graph: KnowledgeGraph) -> bytes:
     tensors: dict[str, Tensor] = {split: graph.split(split).to(torch.int32) for split in SPLITS}
     for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
         tensors[name] = torch.frombuffer(bytearray("\n".join(vocabulary).encode()), dtype=torch.uint8)
-    return save_tensors(tensors, {"format": FORMAT, "name": graph.name})
+    return save_tensors(tensors, {"format": FORMAT, "name": graph.name, "source": graph.source})
 
 
-def graph_from_tensors(tensors: dict[str, Tensor], name: str) -> KnowledgeGraph:
+def graph_from_tensors(tensors: dict[str, Tensor], name: str, source: str) -> KnowledgeGraph:
     """The inverse of `graph_to_bytes`."""
     labels = {key: bytes(tensors[key].numpy()).decode().split("\n") for key in ("entities", "relations")}
-    splits = [tensors[split].to(torch.int64) for split in SPLITS]
-    return KnowledgeGraph(name, Vocabulary(labels["entities"]), Vocabulary(labels["relations"], "relation"), *splits)
+    train, valid, test = (tensors[split].to(torch.int64) for split in SPLITS)
+    entities, relations = Vocabulary(labels["entities"]), Vocabulary(labels["relations"], "relation")
+    return KnowledgeGraph(name, entities, relations, train, valid, test, source=source)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eans.batches import Batch, BatchStream, mix
+from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError
 from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty
 from eans.models import Model, Scores
@@ -22,7 +22,6 @@ from eans.recording import RecordedWork
 from eans.samplers import Negatives, Sampler, StepOutcome
 
 Penalty = Literal["none", "l3", "n3"]
-_DRAW, _OBSERVE = 1, 2  # the two random streams of a step
 TERMS = ("loss", "positive", "negative", "substitution", "penalty")
 
 
@@ -109,7 +108,7 @@ class Trainer:
                         value.zero_()
             self.rate.fill_(self.schedule.rate(self.completed))
 
-    def _seeded(self, purpose: int) -> torch.Generator:
+    def _seeded(self, purpose: Purpose) -> torch.Generator:
         return self.generator.manual_seed(mix(self.seed, purpose, self.completed))
 
     def _penalty(self, triples: Tensor) -> Tensor:
@@ -128,7 +127,7 @@ class Trainer:
         """
         self._prepare_rate()
         batch = self.stream[self.completed]
-        self._seeded(_DRAW)
+        self._seeded(Purpose.DRAW)
         negatives: Negatives
         scores: Scores
         terms: LossTerms
@@ -136,7 +135,7 @@ class Trainer:
         self.completed += 1
         self.sampler.observe(
             StepOutcome(
-                self.completed, self.model, batch.triples, batch.side, negatives, scores, self._seeded(_OBSERVE)
+                self.completed, self.model, batch.triples, batch.side, negatives, scores, self._seeded(Purpose.OBSERVE)
             )
         )
         return terms
@@ -201,6 +200,7 @@ class Trainer:
         self.completed = int(values["step"])
         # The rate of the last finished step: `_prepare_rate` makes the drop itself when it is due.
         self.rate.fill_(self.schedule.rate(max(0, self.completed - 1)))
+        self.optimizer.state.clear()
         for index, parameter in enumerate(self.model.parameters()):
             saved = part(f"optimizer.{index}.")
             if saved:
@@ -216,14 +216,12 @@ class Plan:
         valid_every: between validations.
         checkpoint_every: between checkpoints.
         patience: validations without a better MRR before training stops early.
-        keep: which weights the run ends with, the ``"last"`` or those with the ``"best"`` validation MRR.
     """
 
     log_every: int = 100
     valid_every: int = 0
     checkpoint_every: int = 0
     patience: int = 0
-    keep: Literal["last", "best"] = "last"
 
 
 @dataclass
@@ -231,7 +229,7 @@ class Progress:
     """Where a fit stands besides the trainer's own state; it is part of the checkpoint.
 
     Attributes:
-        seconds: time spent training.
+        seconds: since the start, validations and checkpoints included; pauses between interruption and resumption not.
         best_mrr, best_step: the best validation so far.
         stale: validations since then.
         logged: the step of the last log record.
@@ -292,48 +290,57 @@ def fit(
     observer = observer or Observer()
     steps = trainer.schedule.steps
     clock = time.perf_counter() - progress.seconds
-    window_start = progress.seconds
+    window = Window(trainer.completed, progress.seconds)
     saved_at = trainer.completed
+
+    def settle() -> None:
+        """Nothing is logged, validated or saved before this."""
+        trainer.check()
+        progress.seconds = time.perf_counter() - clock
+
     while trainer.completed < steps and not (plan.patience and progress.stale >= plan.patience):
         trainer.step()
         step = trainer.completed
         if due(step, plan.log_every) or step == steps:
-            trainer.check()
-            progress.seconds = time.perf_counter() - clock
-            observer.log(_record(trainer, progress, progress.seconds - window_start))
-            window_start, progress.logged = progress.seconds, step
+            settle()
+            observer.log(_record(trainer, progress, window))
+            progress.logged, window = step, Window(step, progress.seconds)
         if validate is not None and (due(step, plan.valid_every) or (plan.valid_every and step == steps)):
-            trainer.check()
-            progress.seconds = time.perf_counter() - clock
+            settle()
             _validate(trainer, validate, progress, observer)
             # Speed is that of training: what a validation takes is not part of the window.
-            window_start += time.perf_counter() - clock - progress.seconds
-        if due(step, plan.checkpoint_every):
-            trainer.check()
-            progress.seconds = time.perf_counter() - clock
+            window.start += time.perf_counter() - clock - progress.seconds
+        observer.tick(trainer)
+        stopping = observer.stop()
+        if due(step, plan.checkpoint_every) or stopping:
+            settle()
             observer.checkpoint(trainer, progress)
             saved_at = step
-        observer.tick(trainer)
-        if observer.stop():
-            trainer.check()
-            observer.checkpoint(trainer, progress)
+        if stopping:
             raise Interrupted(f"stopped at step {step} of {steps}")
     if saved_at != trainer.completed:
-        trainer.check()
-        progress.seconds = time.perf_counter() - clock
+        settle()
         observer.checkpoint(trainer, progress)
     return progress
 
 
-def _record(trainer: Trainer, progress: Progress, window_seconds: float) -> dict[str, Any]:
+@dataclass
+class Window:
+    """The steps between two log records, as far as this process did them."""
+
+    first: int
+    start: float
+
+
+def _record(trainer: Trainer, progress: Progress, window: Window) -> dict[str, Any]:
     step = trainer.completed
-    window = step - progress.logged
+    seconds = max(progress.seconds - window.start, 1e-9)
     return {
         "step": step,
-        **trainer.take_means(window),
+        **trainer.take_means(step - progress.logged),
         "lr": trainer.schedule.rate(step - 1),
         "seconds": round(progress.seconds, 3),
-        "triples_per_second": round(window * trainer.stream.batch_size / max(window_seconds, 1e-9), 1),
+        "triples_per_second": round((step - window.first) * trainer.stream.batch_size / seconds, 1),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -169,11 +169,12 @@ def load(name_or_path: str | Path, *, download: bool = True, progress: Progress 
     if isinstance(name_or_path, str) and name_or_path in known:
         folder = get(name_or_path, download=download, progress=progress)
         # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.
-        return load_folder(folder, name=name_or_path, use_dicts=known[name_or_path].bundled)
+        graph = load_folder(folder, name=name_or_path, use_dicts=known[name_or_path].bundled)
+        return replace(graph, source=name_or_path)
     looks_like_path = isinstance(name_or_path, Path) or "/" in name_or_path or os.sep in name_or_path
     if not looks_like_path and not os.path.lexists(name_or_path):
         raise _unknown(str(name_or_path))
-    return load_folder(name_or_path)
+    return replace(load_folder(name_or_path), source=str(Path(name_or_path).resolve()))
 
 
 def get(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:

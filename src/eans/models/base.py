@@ -93,6 +93,11 @@ class Model(nn.Module, ABC):
             nn.init.uniform_(table, -self.init_range, self.init_range, generator=generator)
 
     @classmethod
+    def default_margin(cls) -> float:
+        """The margin of losses: 9, as in the paper on FB15k-237, for distances; none for dot products."""
+        return 0.0 if cls.comparison == "dot" else 9.0
+
+    @classmethod
     def default_range(cls, dim: int, margin: float = 9.0) -> float:
         """Initial range: the RotatE code's ``(margin + 2) / dim`` for distances; for dot products the range at which
         initial scores have a standard deviation of 0.1 whatever the width.

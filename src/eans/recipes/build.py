@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from eans.batches import BatchStream, mix
+from eans.batches import BatchStream, Purpose, mix
 from eans.errors import UsageError, did_you_mean
 from eans.graph import KnowledgeGraph
 from eans.losses import LOSSES, LogSigmoid
@@ -20,8 +20,8 @@ from eans.training import Plan, Schedule, Trainer
 
 AUTO_PASSES = 100
 AUTO_STEPS = (2_000, 100_000)
-DISTANCE_MARGIN = 9.0
-_INITIALISE = 3  # the random stream of the initial tables
+BATCH_SIZES = (16, 512)
+MOST_REPEATS = 1000  # of a triple inside one batch
 
 Part = TypeVar("Part")
 
@@ -48,6 +48,8 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
         raise UsageError(
             "loss.name 'substitution' learns from labelled false negatives: set sampler.false_negatives=mask"
         )
+    if recipe.loss.penalty != "none" and not recipe.loss.penalty_weight:
+        raise UsageError(f"loss.penalty '{recipe.loss.penalty}' does nothing while loss.penalty_weight is 0; set it")
     if recipe.train.keep == "best" and not recipe.train.valid_every:
         raise UsageError("train.keep 'best' needs validations: set train.valid_every")
     if recipe.train.patience and not recipe.train.valid_every:
@@ -57,7 +59,7 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
 
     margin, init_range = recipe.loss.margin, recipe.model.init_range
     if margin == "auto":
-        margin = 0.0 if model_class.comparison == "dot" else DISTANCE_MARGIN
+        margin = model_class.default_margin()
     if init_range == "auto":
         init_range = model_class.default_range(recipe.model.dim, margin)
     clusters, sigma = recipe.sampler.clusters, recipe.sampler.sigma
@@ -65,17 +67,22 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
         clusters = default_clusters(graph.num_entities)
     if sigma == "auto":
         sigma = default_sigma(graph.num_entities, clusters)
+    batch_size = min(max(len(graph.train) // 4, BATCH_SIZES[0]), BATCH_SIZES[1])
+    if isinstance(recipe.train.batch_size, int):
+        batch_size = recipe.train.batch_size
+    if batch_size > MOST_REPEATS * len(graph.train):
+        raise UsageError(f"train.batch_size is {batch_size}, but the graph has {len(graph.train)} triples; choose less")
     steps = recipe.train.steps
     if steps == "auto":
-        passes = 2 * AUTO_PASSES * math.ceil(len(graph.train) / recipe.train.batch_size)
+        passes = 2 * AUTO_PASSES * math.ceil(len(graph.train) / batch_size)
         steps = min(max(passes, AUTO_STEPS[0]), AUTO_STEPS[1])
     return recipe.model_copy(
         update={
-            "data": recipe.data.model_copy(update={"name": recipe.data.name or graph.name}),
+            "data": recipe.data.model_copy(update={"name": graph.source or recipe.data.name or graph.name}),
             "model": recipe.model.model_copy(update={"init_range": init_range}),
             "sampler": recipe.sampler.model_copy(update={"clusters": clusters, "sigma": sigma}),
             "loss": recipe.loss.model_copy(update={"margin": margin}),
-            "train": recipe.train.model_copy(update={"steps": steps}),
+            "train": recipe.train.model_copy(update={"steps": steps, "batch_size": batch_size}),
         }
     )
 
@@ -83,7 +90,7 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
 def build_model(recipe: Recipe, graph: KnowledgeGraph) -> Model:
     """The model with its initial tables, which depend on the seed alone and not on the device."""
     section = recipe.model
-    generator = torch.Generator().manual_seed(mix(recipe.train.seed, _INITIALISE))
+    generator = torch.Generator().manual_seed(mix(recipe.train.seed, Purpose.INITIALISE, 0))
     model = MODELS[section.name]
     return model(graph.num_entities, graph.num_relations, generator=generator, **_options(model, section))
 
@@ -117,7 +124,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         model,
         sampler,
         build_loss(recipe),
-        BatchStream(graph, section.batch_size, section.seed, section.subsampling, device),
+        BatchStream(graph, int(section.batch_size), section.seed, section.subsampling, device),
         schedule,
         penalty=recipe.loss.penalty,
         penalty_weight=recipe.loss.penalty_weight,
@@ -129,4 +136,4 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
 def build_plan(recipe: Recipe) -> Plan:
     """The cadence of logs, validations and checkpoints."""
     section = recipe.train
-    return Plan(section.log_every, section.valid_every, section.checkpoint_every, section.patience, section.keep)
+    return Plan(section.log_every, section.valid_every, section.checkpoint_every, section.patience)

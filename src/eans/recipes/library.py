@@ -22,7 +22,9 @@ from pydantic import BaseModel, ValidationError
 
 from eans.data import bundled_name
 from eans.errors import UsageError, did_you_mean
+from eans.models import MODELS
 from eans.recipes.schema import Recipe
+from eans.samplers import SAMPLERS
 
 Fragment = dict[str, Any]
 
@@ -38,12 +40,22 @@ def _files() -> Mapping[str, Fragment]:
     }
 
 
+def _models() -> Mapping[str, Fragment]:
+    """The fragment of each model; one that the file does not mention needs nothing but its name."""
+    written: Fragment = _files()["default"]["models"]
+    return {name: written.get(name, {"model": {"name": name}}) for name in MODELS}
+
+
+def _methods() -> Mapping[str, Fragment]:
+    """The fragment of each method; a sampler that the file does not mention is one, with the plain loss."""
+    written: Fragment = _files()["default"]["methods"]
+    plain = {name: {"sampler": {"name": name}, "loss": {"name": "logsigmoid"}} for name in SAMPLERS}
+    return written | {name: fragment for name, fragment in plain.items() if name not in written}
+
+
 def names() -> tuple[str, ...]:
-    """All shipped recipes, ``dataset/model/method``."""
-    base = _files()["default"]
-    return tuple(
-        f"{dataset}/{model}/{method}" for dataset in _files() for model in base["models"] for method in base["methods"]
-    )
+    """All recipes, ``dataset/model/method``."""
+    return tuple(f"{dataset}/{model}/{method}" for dataset in _files() for model in _models() for method in _methods())
 
 
 def default_for(dataset: str, model: str | None = None) -> str:
@@ -67,15 +79,15 @@ def merge(base: Fragment, top: Mapping[str, Any]) -> Fragment:
 def _compose(dataset: str, model: str, method: str) -> Fragment:
     base, own = _files()["default"], _files()[dataset]
     merged: Fragment = {"name": f"{dataset}/{model}/{method}"}
-    for level, key in (("models", model), ("methods", method)):
-        if key not in base[level]:
-            raise UsageError(f"unknown {level.removesuffix('s')} '{key}' in a recipe{did_you_mean(key, base[level])}")
+    for kind, key, known in (("model", model, _models()), ("method", method, _methods())):
+        if key not in known:
+            raise UsageError(f"unknown {kind} '{key}' in a recipe{did_you_mean(key, known)}")
     for fragment in (
         base["common"],
         own["common"],
-        base["models"][model],
+        _models()[model],
         own.get("models", {}).get(model, {}),
-        base["methods"][method],
+        _methods()[method],
         own.get("methods", {}).get(method, {}),
         own.get("combinations", {}).get(f"{model}/{method}", {}),
     ):
@@ -102,12 +114,11 @@ def find(name: str, dataset: str = "default") -> Fragment:
     if name.endswith(".toml") or Path(name).is_file():
         return _read_file(Path(name))
     parts = name.split("/")
-    models = _files()["default"]["models"]
-    if parts[0] in models:
+    if parts[0] in _models():
         parts = [default_for(dataset).split("/")[0], *parts]
     if parts[0] in _files() and len(parts) <= 3:
         return _compose(*parts, *default_for(*parts[:2]).split("/")[len(parts) :])
-    near = did_you_mean(name, [*names(), *_files(), *models])
+    near = did_you_mean(name, [*names(), *_files(), *_models()])
     raise UsageError(f"unknown recipe '{name}'{near} (see `eans recipes`)")
 
 

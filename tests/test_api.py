@@ -160,3 +160,34 @@ def test_listener_and_stop(tmp_path: Path) -> None:
     assert seen["tick"] == list(range(1, 21))
     assert [record["step"] for record in seen["log"]] == [20]
     assert {split for split, _, _ in seen["ranking"]} == {"valid", "test"}
+
+
+def test_the_resolved_recipe_says_where_the_graph_is(tmp_path: Path) -> None:
+    folder = write_graph(ring_graph(), tmp_path / "graphs" / "ring")
+    run = eans.train(eans.load(folder), "transe", "uniform", out=tmp_path / "run", **SMALL)
+    assert run.recipe.data.name == str(folder)
+    again = eans.train(eans.load(run.recipe.data.name), recipe=str(tmp_path / "run" / "recipe.toml"))
+    assert again.metrics["test"] == run.metrics["test"]
+    assert eans.Run.load(tmp_path / "run").graph.source == str(folder)
+
+
+def test_a_new_model_and_sampler_need_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(eans.MODELS["transe"]):  # type: ignore[misc]
+        """TransE by another name."""
+
+    class Lazy(eans.SAMPLERS["uniform"]):  # type: ignore[misc]
+        """Uniform by another name."""
+
+    monkeypatch.setitem(eans.MODELS, "mine", Mine)
+    monkeypatch.setitem(eans.SAMPLERS, "lazy", Lazy)
+    run = eans.train(ring_graph(), "mine", "lazy", **SMALL)
+    assert isinstance(run.model, Mine)
+    assert run.recipe.sampler.name == "lazy"
+
+
+def test_stop_while_ranking_keeps_the_training(tmp_path: Path) -> None:
+    ranked: list[int] = []
+    listener = eans.Listener(ranking=lambda _split, done, _total: ranked.append(done), stop=lambda: bool(ranked))
+    with pytest.raises(Interrupted, match="while ranking valid; training is complete"):
+        eans.train(ring_graph(), "transe", "uniform", out=tmp_path / "run", listener=listener, **SMALL)
+    assert "test" in eans.resume(tmp_path / "run").metrics

@@ -369,3 +369,38 @@ def test_a_reader_that_leaves(run: Path) -> None:
         ["bash", "-c", pipeline], env=environment(), capture_output=True, text=True, check=True, timeout=60
     )
     assert (result.stdout, result.stderr) == ("{\n", "")
+
+
+def test_runs_at_the_same_time_get_folders_of_their_own(tmp_path: Path) -> None:
+    graph = write_graph(ring_graph(), tmp_path / "ring")
+    command = [COMMAND, "train", "transe/uniform", "--data", str(graph), *SHORT]
+    runs = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for run in runs:
+        _, errors = run.communicate(timeout=120)
+        assert run.returncode == 0, errors
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "ring-transe-uniform-seed0",
+        "ring-transe-uniform-seed0-2",
+        "ring-transe-uniform-seed0-3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "status", "message"),
+    [
+        (["model.dim=3000000000000"], 1, "not enough memory; lower model.dim"),
+        (["train.batch_size=100000000000"], 2, "train.batch_size is 100000000000, but the graph has"),
+        (["loss.penalty=l3", "loss.penalty_weight=0.0"], 2, "loss.penalty 'l3' does nothing while"),
+    ],
+    ids=["dim", "batch", "penalty"],
+)
+def test_settings_that_cannot_work(call: Call, overrides: list[str], status: int, message: str, tmp_path: Path) -> None:
+    graph = write_graph(ring_graph(), tmp_path / "ring")
+    settings = [part for override in overrides for part in ("--set", override)]
+    result = call("train", "transe/uniform", "--data", graph, *settings)
+    assert result.status == status
+    assert message in one_line(result.err)
+    assert not (tmp_path / "runs").exists()

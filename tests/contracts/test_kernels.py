@@ -255,15 +255,17 @@ def test_nearest_makes_no_full_matrix(meter, monkeypatch):
 
 @pytest.fixture
 def fresh_switch(monkeypatch):
-    """No choice made yet, no triton."""
+    """No choice made yet, and no compiler installed."""
     monkeypatch.delenv("EANS_KERNELS", raising=False)
     monkeypatch.setattr(kernels, "_choice", None)
-    monkeypatch.setattr(kernels, "_triton", lambda: None)
+    monkeypatch.setattr(kernels, "_module", lambda _: None)
+    kernels._say_slow.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_switch")
 @pytest.mark.parametrize("name", ["auto", "reference"])
-def test_the_cpu_runs_the_reference(name):
+@pytest.mark.filterwarnings("ignore:numba is not installed")
+def test_without_a_compiler_the_reference_runs(name):
     assert kernels.choose(name) == "auto"
     assert kernels.current() == name
     leaves, entities, _, _ = inputs("l1", (3, 4, 6, 5), 2, False)
@@ -271,6 +273,20 @@ def test_the_cpu_runs_the_reference(name):
     with torch.no_grad():
         queries, table = leaves[0][0], leaves[1]
         assert torch.equal(kernels.compare_all("l1", queries, table), compare_all("l1", queries, table))
+
+
+@pytest.mark.usefixtures("fresh_switch")
+def test_a_missing_compiler_is_told_once():
+    arguments = "dot", normal(1, 1, 2), normal(1, 2), torch.zeros(1, 1, dtype=torch.int64)
+    with pytest.warns(UserWarning, match="numba is not installed"):
+        kernels.compare(*arguments)
+    kernels.compare(*arguments)  # a second warning would be an error
+
+
+def test_auto_takes_the_compiled_kernels(monkeypatch):
+    monkeypatch.setattr(kernels, "_choice", "auto")
+    assert kernels._implementation(torch.device("cpu")).__name__ == "eans.kernels.numba_compare"
+    assert kernels._implementation(torch.device("meta")) is reference
 
 
 @pytest.mark.usefixtures("fresh_switch")

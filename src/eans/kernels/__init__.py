@@ -3,11 +3,12 @@
 `eans.kernels.reference` defines what `compare`, `compare_all` and `nearest` compute. `choose` (or the environment
 variable ``EANS_KERNELS``) picks an implementation:
 
-=============  ===============================================================================
-``auto``       Triton for tensors on a CUDA GPU, the reference everywhere else
+=============  ===========================================================================
+``auto``       Triton for tensors on a CUDA GPU, Numba on a CPU, else the reference
 ``triton``     Triton always; an error where it is not installed
+``numba``      Numba always; an error where it is not installed
 ``reference``  plain PyTorch always
-=============  ===============================================================================
+=============  ===========================================================================
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 import warnings
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Literal, cast, get_args
 
@@ -25,7 +27,7 @@ from eans.errors import UsageError, did_you_mean
 from eans.kernels import reference
 from eans.kernels.reference import COMPARISONS, Comparison, compare_rows, modulus, nearest
 
-Implementation = Literal["auto", "triton", "reference"]
+Implementation = Literal["auto", "triton", "numba", "reference"]
 
 __all__ = [
     "COMPARISONS",
@@ -63,31 +65,36 @@ def current() -> Implementation:
     return _choice if _choice is not None else _checked(os.environ.get("EANS_KERNELS", "auto"))
 
 
+# What `auto` means for a kind of device; others, such as Apple's, get the reference.
+_FASTEST: dict[str, Implementation] = {"cuda": "triton", "cpu": "numba"}
+
+
 @cache
-def _triton() -> ModuleType | None:
+def _module(name: str) -> ModuleType | None:
+    """The module of a compiled implementation, or None where its compiler is not installed."""
     try:
-        from eans.kernels import triton_compare
+        return import_module(f"eans.kernels.{name}_compare")
     except ImportError:
         return None
-    return triton_compare
 
 
 def _implementation(device: torch.device) -> ModuleType:
     choice = current()
-    if choice == "reference" or (choice == "auto" and device.type != "cuda"):
+    name = _FASTEST.get(device.type, "reference") if choice == "auto" else choice
+    if name == "reference":
         return reference
-    if (fast := _triton()) is not None:
+    if (fast := _module(name)) is not None:
         return fast
-    if choice == "triton":
-        raise UsageError("kernels 'triton' were asked for, but the package triton is not installed; use 'auto'")
-    _say_slow()
-    return reference
+    if choice == "auto":
+        _say_slow(name)
+        return reference
+    raise UsageError(f"kernels '{name}' were asked for, but the package {name} is not installed; use 'auto'")
 
 
 @cache
-def _say_slow() -> None:
+def _say_slow(name: str) -> None:
     """Once per process."""
-    warnings.warn("triton is not installed: the GPU runs plain PyTorch kernels, several times slower", stacklevel=4)
+    warnings.warn(f"{name} is not installed: plain PyTorch kernels will run, several times slower", stacklevel=4)
 
 
 def compare(

@@ -1,0 +1,273 @@
+"""`compare` and `compare_all` on a CPU as compiled, multi-threaded loops, with autograd around them.
+
+`eans.kernels.reference` defines what is computed. ``[batch, negatives, dim]`` never exists, and no compiler is needed
+where this runs: Numba brings one and keeps what it compiled (next to this file, or in ``NUMBA_CACHE_DIR``, or in the
+user's cache where those cannot be written).
+
+The number of threads is PyTorch's (`torch.set_num_threads`); results have the same bits for any number.
+"""
+
+# Numba's decorator is untyped, and the arguments of a loop are arrays and numbers of types that the compiler infers.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from numba import uint64
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from eans.kernels.numba_gradients import (
+    DOT,
+    KINDS,
+    L1,
+    Pairs,
+    compiled,
+    cuts,
+    flat,
+    gradients,
+    inlined,
+    pairs_by_entity,
+    share,
+    threads_for,
+    width_of,
+)
+from eans.kernels.reference import Comparison
+
+__all__ = ["compare", "compare_all"]
+
+# Bytes of table rows that stay in the second-level cache while all queries pass by.
+TILE_BYTES = 1 << 18
+
+
+@inlined
+def _plain(kind, query, q, table, r, columns, half):
+    """Compare the query at `q` with the row at `r`: over `columns` columns of one plane, or of two, `half` apart."""
+    total = query.dtype.type(0)
+    if kind == DOT:
+        for j in range(columns):
+            total += query[q + j] * table[r + j]
+        return total
+    if kind == L1:
+        for j in range(columns):
+            total += abs(query[q + j] - table[r + j])
+    else:
+        for j in range(columns):
+            real = query[q + j] - table[r + j]
+            imag = query[q + half + j] - table[r + half + j]
+            total += math.sqrt(real * real + imag * imag)
+    return -total
+
+
+@inlined
+def _shifted(kind, query, shift, q, table, r, scalar, columns, half):
+    """`_plain` for a distance to the moved row ``row + scalar * shift``; the shift lies at `q` too."""
+    total = query.dtype.type(0)
+    if kind == L1:
+        for j in range(columns):
+            total += abs(query[q + j] - (table[r + j] + scalar * shift[q + j]))
+    else:
+        for j in range(columns):
+            real = query[q + j] - (table[r + j] + scalar * shift[q + j])
+            imag = query[q + half + j] - (table[r + half + j] + scalar * shift[q + half + j])
+            total += math.sqrt(real * real + imag * imag)
+    return -total
+
+
+@cache
+def _pairs_loop(kind: int, moved: bool) -> Any:
+    """The loop over pairs ``[first, last)``, for one query of each positive.
+
+    `query`, `shift` ``[B * D]``, `table` rows `stride` apart, `scalars` ``[E]``, the others ``[B * N]``.
+    """
+
+    @compiled
+    def pairs_loop(scores, query, table, stride, place, entity, positive, shift, scalars, dim, width, first, last):
+        columns, half = uint64(width), uint64(dim // 2)
+        for p in range(uint64(first), uint64(last)):
+            e = uint64(entity[p])
+            q = uint64(positive[p]) * uint64(dim)
+            r = e * uint64(stride)
+            if moved:
+                score = _shifted(kind, query, shift, q, table, r, scalars[e], columns, half)
+            else:
+                score = _plain(kind, query, q, table, r, columns, half)
+            scores[uint64(place[p])] = score
+
+    return pairs_loop
+
+
+@cache
+def _everyone_loop(kind: int, moved: bool) -> Any:
+    """The loop over entities ``[first, last)`` and all queries ``[B * D]``, `tile` rows at a time."""
+
+    @compiled
+    def everyone_loop(scores, queries, table, stride, shifts, scalars, dim, width, tile, first, last):
+        columns, half = uint64(width), uint64(dim // 2)
+        for start in range(first, last, tile):
+            for b in range(len(scores)):
+                q = uint64(b) * uint64(dim)
+                for e in range(uint64(start), uint64(min(start + tile, last))):
+                    r = e * uint64(stride)
+                    if moved:
+                        scores[b, e] = _shifted(kind, queries, shifts, q, table, r, scalars[e], columns, half)
+                    else:
+                        scores[b, e] = _plain(kind, queries, q, table, r, columns, half)
+
+    return everyone_loop
+
+
+def _scores(
+    kind: Comparison,
+    queries: Tensor,
+    table: Tensor,
+    pairs: Pairs,
+    shifts: Tensor | None,
+    scalars: Tensor | None,
+) -> Tensor:
+    """Scores ``[Q, B * N]``; arguments contiguous except for the stride of the table's rows."""
+    count, _, dim = queries.shape
+    scores = queries.new_empty(count, len(pairs.place))
+    threads = threads_for(scores.numel() * dim)
+    loop = _pairs_loop(KINDS[kind], shifts is not None)
+    factors = flat(queries.new_empty(0) if scalars is None else scalars)
+    rows, width = flat(table), width_of(kind, dim)
+    planes = [
+        (flat(scores[index]), flat(queries[index]), flat(queries.new_empty(0) if shifts is None else shifts[index]))
+        for index in range(count)
+    ]
+
+    def part(index: int, first: int, last: int) -> None:
+        out, query, shift = planes[index]
+        loop(out, query, rows, table.stride(0), *pairs, shift, factors, dim, width, first, last)
+
+    # More parts than threads: the cores of a machine are seldom equally free.
+    parts = cuts(len(pairs.place), 4 * threads if threads > 1 else 1)
+    share(part, [(index, *cut) for index in range(count) for cut in parts], threads)
+    return scores
+
+
+class _Compare(torch.autograd.Function):
+    """Forward and backward of `compare`; `dot` without shifts only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kind: Comparison,
+        queries: Tensor,
+        table: Tensor,
+        entities: Tensor,
+        shifts: Tensor | None,
+        scalars: Tensor | None,
+    ) -> Tensor:
+        queries, entities = queries.contiguous(), entities.contiguous()
+        table = table if table.stride(1) == 1 else table.contiguous()
+        if shifts is not None and scalars is not None:
+            shifts, scalars = shifts.contiguous(), scalars.contiguous()
+        ctx.kind = kind
+        ctx.pairs = pairs_by_entity(entities, len(table))
+        ctx.save_for_backward(queries, table, shifts, scalars)
+        scores = _scores(kind, queries, table, ctx.pairs, shifts, scalars)
+        return scores.view(*queries.shape[:2], entities.shape[1])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        queries, table, shifts, scalars = ctx.saved_tensors
+        to_queries, to_table, to_shifts, to_scalars = gradients(
+            ctx.kind, gradient.contiguous(), queries, table, ctx.pairs, shifts, scalars
+        )
+        return None, to_queries, to_table, None, to_shifts, to_scalars
+
+
+def _check(
+    kind: Comparison, queries: Tensor, table: Tensor, entities: Tensor, shifts: Tensor | None, scalars: Tensor | None
+) -> None:
+    """Refuse what the loops, which check nothing, would read wrongly; arguments as of `compare`."""
+    width_of(kind, queries.shape[2])
+    given = [tensor for tensor in (queries, table, shifts, scalars) if tensor is not None]
+    if {tensor.dtype for tensor in given} not in ({torch.float32}, {torch.float64}) or entities.dtype != torch.int64:
+        types = ", ".join(str(tensor.dtype) for tensor in (*given, entities))
+        raise TypeError(f"numbers are all float32 or all float64 and entities int64, not {types}")
+    if any(tensor.device.type != "cpu" for tensor in (*given, entities)):
+        raise ValueError("the compiled loops take tensors on the CPU only")
+    fits = table.shape[1] == queries.shape[2] and len(entities) == queries.shape[1]
+    fits &= shifts is None or shifts.shape == queries.shape
+    fits &= scalars is None or scalars.shape == table.shape[:1]
+    if not fits:
+        raise ValueError(f"sizes differ: {', '.join(str(list(tensor.shape)) for tensor in (*given, entities))}")
+    if entities.numel():
+        ids = entities.numpy()  # PyTorch would wake its own threads, which then keep the cores busy for a while
+        least, most = ids.min(), ids.max()
+        if least < 0 or most >= len(table):
+            raise IndexError(f"entities from {least} to {most} in a table of {len(table)} rows")
+
+
+def compare(
+    kind: Comparison,
+    queries: Tensor,
+    table: Tensor,
+    entities: Tensor,
+    shifts: Tensor | None = None,
+    scalars: Tensor | None = None,
+) -> Tensor:
+    """Compare each positive's candidates with each of its queries; differentiable in all float arguments.
+
+    Args:
+        kind: the comparison.
+        queries: float32 or float64 ``[Q, B, D]``: Q queries for each of B positives, with the same candidates.
+        table: ``[E, D]`` entity rows; rows may be strided.
+        entities: int64 ``[B, N]`` candidates.
+        shifts, scalars: ``[Q, B, D]`` and ``[E]``, both or neither: candidate ``e`` becomes
+            ``table[e] + scalars[e] * shifts[q, b]``.
+
+    Returns:
+        Scores ``[Q, B, N]``.
+    """
+    if shifts is None or scalars is None:
+        shifts = scalars = None
+    _check(kind, queries, table, entities, shifts, scalars)
+    if kind == "dot" and shifts is not None and scalars is not None:
+        # q . (row + scalar * shift) = q . row + scalar * (q . shift)
+        factors = embedding(entities, scalars[:, None]).squeeze(2)
+        return compare(kind, queries, table, entities) + factors * (queries * shifts).sum(2, keepdim=True)
+    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars)
+    return scores
+
+
+def compare_all(
+    kind: Comparison, queries: Tensor, table: Tensor, shifts: Tensor | None = None, scalars: Tensor | None = None
+) -> Tensor:
+    """Compare each query with every entity, without gradients: ``[B, D]``, ``[E, D]`` -> ``[B, E]``.
+
+    `shifts` ``[B, D]`` and `scalars` ``[E]`` move the entities as in `compare`.
+    """
+    if shifts is None or scalars is None:
+        shifts = scalars = None
+    nobody = torch.empty(len(queries), 0, dtype=torch.int64)
+    _check(kind, queries[None], table, nobody, None if shifts is None else shifts[None], scalars)
+    if kind == "dot":
+        scores = queries @ table.T
+        if shifts is not None and scalars is not None:
+            scores.addr_((queries * shifts).sum(1), scalars)
+        return scores
+    (batch, dim), num_entities = queries.shape, len(table)
+    table = table if table.stride(1) == 1 else table.contiguous()
+    scores = queries.new_empty(batch, num_entities)
+    nothing = queries.new_empty(0)
+    moves = flat(nothing if shifts is None else shifts.contiguous())
+    factors = flat(nothing if scalars is None else scalars.contiguous())
+    out, vectors, rows = scores.numpy(), flat(queries.contiguous()), flat(table)
+    threads = threads_for(batch * table.numel())
+    loop = _everyone_loop(KINDS[kind], shifts is not None)
+    tile = max(1, TILE_BYTES // max(1, dim * table.element_size()))
+
+    def part(first: int, last: int) -> None:
+        loop(out, vectors, rows, table.stride(0), moves, factors, dim, width_of(kind, dim), tile, first, last)
+
+    share(part, cuts(num_entities, 4 * threads, tile), threads)
+    return scores

@@ -1,0 +1,356 @@
+"""Gradients of `compare` on a CPU as compiled loops, and what the compiled loops share: threads, sorting, memory.
+
+Notation: ``g`` is the gradient of a score, ``q`` a query, ``c = row + scalar * shift`` a candidate. With
+``u = sign(q - c)`` for `l1` and ``u = (q - c) / |q - c|`` for `modulus` (0 where the difference is 0)::
+
+    dot:            to_query = g c      to_candidate = g q
+    l1, modulus:    to_query = -g u     to_candidate = g u
+
+The (positive, candidate) pairs are walked in the order of their entities. The entity's row and its gradient then stay
+in the nearest cache while the queries, a few megabytes, come from a farther one; in the order of the positives every
+candidate row comes from memory, which takes three times as long. One walk gives both gradients. Threads share the
+entities; each part of them has its own gradient of the queries, and these are added at the end. The parts depend on the
+sizes only, so the bits do not depend on the number of threads.
+
+Every tensor is a flat array in here, and positions are unsigned: a signed index might be negative, which Python defines
+to count from the end, and the compiler cannot use vector instructions on "either".
+"""
+
+# Numba's decorator is untyped, and the arguments of a loop are arrays and numbers of types that the compiler infers.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from numba import uint64
+from torch import Tensor
+
+from eans.kernels.reference import Comparison
+
+DOT, L1, MODULUS = 0, 1, 2
+KINDS = {"dot": DOT, "l1": L1, "modulus": MODULUS}
+
+# Sums may be re-ordered (vector instructions need that), but NaN and infinity keep their meaning: they tell that a run
+# diverged. Without the interpreter's lock, Python threads run the loops side by side; Numba's own thread pools are not
+# used, because one aborts in a forked process and another when two threads call it. The cache makes compiling an
+# expense of the first run on a machine.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """The function as a loop that is compiled when it is first called, and kept for later processes if possible."""
+    try:
+        return numba.njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # Numba found no folder that it may write
+        return numba.njit(**_OPTIONS)(function)
+
+
+# The comparison is a constant of each loop, compiled when first needed; a choice inside makes short rows twice as slow.
+inlined: Callable[..., Any] = numba.njit(forceinline=True, **_OPTIONS)
+
+# Numbers (of candidate rows) below which a second thread costs more than it gives: waking it takes some 50 us.
+SERIAL_BELOW = 1 << 19
+# Parts that threads share in the backward pass; fewer when there are few candidates, because each part costs as much as
+# about one candidate of each positive.
+MOST_PARTS, CANDIDATES_PER_PART = 8, 16
+
+
+# --- threads --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="eans-kernels")
+
+
+# A forked child has none of its parent's threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def threads_for(numbers: int) -> int:
+    """How many threads work on that many numbers: as many as PyTorch may use, or one."""
+    return torch.get_num_threads() if numbers >= SERIAL_BELOW else 1
+
+
+def share(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
+    """Call ``work(*task)`` for every task, on this thread and ``threads - 1`` others; the order is not defined."""
+    queue = deque(tasks)
+
+    def drain() -> None:
+        while True:
+            try:
+                task = queue.popleft()
+            except IndexError:
+                return
+            work(*task)
+
+    helpers = min(threads, len(queue)) - 1
+    futures = [_pool(threads - 1).submit(drain) for _ in range(helpers)]
+    try:
+        drain()
+    finally:
+        queue.clear()  # after an error here: nothing left to start
+        for future in futures:
+            if not future.cancel():  # one that has not started would find nothing to do
+                future.result()
+
+
+def cuts(size: int, parts: int, step: int = 1) -> list[tuple[int, int]]:
+    """``[0, size)`` as at most `parts` intervals whose inner ends are multiples of `step`."""
+    width = max(1, -(-size // (max(1, parts) * step))) * step
+    return [(start, min(start + width, size)) for start in range(0, size, width)]
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def flat(tensor: Tensor) -> Any:
+    """The numbers of a tensor whose last dimension is contiguous, from its first to its last, gaps included."""
+    tensor = tensor.detach()
+    if tensor.numel() == 0:
+        return tensor.reshape(-1).numpy()
+    if not tensor.is_contiguous():
+        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        tensor = tensor.as_strided((reach,), (1,))
+    return tensor.reshape(-1).numpy()
+
+
+def zeros(shape: Iterable[int], dtype: torch.dtype) -> Tensor:
+    """Like `torch.zeros`; for a table of tens of megabytes several times faster.
+
+    The time of a large fresh table goes into mapping its pages. NumPy asks the system for huge ones, and has them
+    cleared only when they are first touched. The start is that of a cache line, as in PyTorch.
+    """
+    shape = tuple(shape)
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return torch.from_numpy(raw[start : start + size]).view(dtype).view(shape)
+
+
+def width_of(kind: Comparison, dim: int) -> int:
+    """Columns of one plane of a row with `dim` numbers."""
+    if kind != "modulus":
+        return dim
+    if dim % 2:
+        raise ValueError(f"complex rows [re | im] have an even number of columns, not {dim}")
+    return dim // 2
+
+
+# --- pairs by entity ------------------------------------------------------------------------------------------------
+
+
+class Pairs(NamedTuple):
+    """The pairs (positive, candidate) in the order of their entities: three arrays int64 ``[B * N]``.
+
+    Attributes:
+        place: position in ``entities`` ``[B, N]``; ascending within an entity.
+        entity, positive: what stands there, and in which row.
+    """
+
+    place: Any
+    entity: Any
+    positive: Any
+
+
+@compiled
+def _counting_sort(place, entity, positive, entities, negatives, ends):
+    """Fill the arrays of `Pairs` from `entities` ``[B * N]``; `ends` ``[E + 1]`` is scratch."""
+    ends[:] = 0
+    for i in range(len(entities)):
+        ends[uint64(entities[i]) + uint64(1)] += 1
+    for e in range(1, len(ends)):
+        ends[e] += ends[e - 1]
+    for i in range(len(entities)):
+        e = uint64(entities[i])
+        p = uint64(ends[e])
+        ends[e] += 1
+        place[p] = i
+        entity[p] = e
+        positive[p] = uint64(i) // uint64(negatives)
+
+
+def pairs_by_entity(entities: Tensor, num_entities: int) -> Pairs:
+    """Sort the pairs of `entities` ``[B, N]``."""
+    numbers, negatives = flat(entities), max(1, entities.shape[1])
+    if 8 * len(numbers) < num_entities:  # counting looks at every entity
+        place = np.argsort(numbers, kind="stable")
+        return Pairs(place, numbers[place], place // negatives)
+    pairs = Pairs(*np.empty((3, len(numbers)), np.int64))
+    _counting_sort(*pairs, numbers, negatives, np.empty(num_entities + 1, np.int64))
+    return pairs
+
+
+# --- gradients ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _walk(kind: int) -> Any:
+    """The loop over pairs ``[first, last)`` with one query of each positive: sets `to_query`, adds to `to_table`.
+
+    `to_query`, `query` ``[B * D]``, `to_table` ``[E * D]``, `table` rows `stride` apart, `gradient` and the pairs
+    ``[B * N]``.
+    """
+
+    @compiled
+    def walk(to_query, to_table, gradient, query, table, stride, place, entity, positive, dim, width, first, last):
+        columns, half = uint64(width), uint64(dim // 2)
+        zero, one = gradient.dtype.type(0), gradient.dtype.type(1)
+        to_query[:] = 0
+        for p in range(uint64(first), uint64(last)):
+            r = uint64(entity[p] * stride)
+            t = uint64(entity[p] * dim)
+            q = uint64(positive[p] * dim)
+            g = gradient[uint64(place[p])]
+            if kind == DOT:
+                for j in range(columns):
+                    to_table[t + j] += g * query[q + j]
+                    to_query[q + j] += g * table[r + j]
+            elif kind == L1:
+                for j in range(columns):
+                    above = g if query[q + j] > table[r + j] else zero
+                    below = g if query[q + j] < table[r + j] else zero
+                    to_table[t + j] += above - below
+                    to_query[q + j] -= above - below
+            else:
+                for j in range(columns):
+                    real = query[q + j] - table[r + j]
+                    imag = query[q + half + j] - table[r + half + j]
+                    square = real * real + imag * imag
+                    scale = zero if square == zero else g * (one / math.sqrt(square))
+                    to_table[t + j] += scale * real
+                    to_table[t + half + j] += scale * imag
+                    to_query[q + j] -= scale * real
+                    to_query[q + half + j] -= scale * imag
+
+    return walk
+
+
+@cache
+def _walk_shifted(kind: int) -> Any:
+    """`_walk` for distances to moved candidates; also sets `to_shift` ``[B * D]`` and adds to `to_scalars` ``[E]``."""
+
+    @compiled
+    def walk_shifted(
+        to_query, to_table, to_shift, to_scalars, gradient, query, shift, scalars,
+        table, stride, place, entity, positive, dim, width, first, last,
+    ):  # fmt: skip
+        columns, half = uint64(width), uint64(dim // 2)
+        zero, one = gradient.dtype.type(0), gradient.dtype.type(1)
+        to_query[:] = 0
+        to_shift[:] = 0
+        for p in range(uint64(first), uint64(last)):
+            r = uint64(entity[p] * stride)
+            t = uint64(entity[p] * dim)
+            q = uint64(positive[p] * dim)
+            g = gradient[uint64(place[p])]
+            s = scalars[uint64(entity[p])]
+            along = zero
+            if kind == L1:
+                for j in range(columns):
+                    candidate = table[r + j] + s * shift[q + j]
+                    above = g if query[q + j] > candidate else zero
+                    below = g if query[q + j] < candidate else zero
+                    pull = above - below
+                    to_table[t + j] += pull
+                    to_query[q + j] -= pull
+                    to_shift[q + j] += s * pull
+                    along += pull * shift[q + j]
+            else:
+                for j in range(columns):
+                    real = query[q + j] - (table[r + j] + s * shift[q + j])
+                    imag = query[q + half + j] - (table[r + half + j] + s * shift[q + half + j])
+                    square = real * real + imag * imag
+                    scale = zero if square == zero else g * (one / math.sqrt(square))
+                    real *= scale
+                    imag *= scale
+                    to_table[t + j] += real
+                    to_table[t + half + j] += imag
+                    to_query[q + j] -= real
+                    to_query[q + half + j] -= imag
+                    to_shift[q + j] += s * real
+                    to_shift[q + half + j] += s * imag
+                    along += real * shift[q + j] + imag * shift[q + half + j]
+            to_scalars[uint64(entity[p])] += along
+
+    return walk_shifted
+
+
+@compiled
+def _add_up(total, parts, first, last):
+    """Add the rows of `parts` ``[K, B * D]`` to `total` in numbers ``[first, last)``."""
+    for part in parts:
+        for i in range(uint64(first), uint64(last)):
+            total[i] += part[i]
+
+
+def _parts(pairs: Pairs, negatives: int) -> list[tuple[int, int]]:
+    """Intervals of the pairs with about as many each, none of which ends inside an entity."""
+    count = min(MOST_PARTS, 1 + negatives // CANDIDATES_PER_PART)
+    if count == 1:
+        return [(0, len(pairs.entity))]
+    inner = pairs.entity[[first for first, _ in cuts(len(pairs.entity), count)][1:]]
+    ends = [0, *np.unique(np.searchsorted(pairs.entity, inner)).tolist(), len(pairs.entity)]
+    return [(first, last) for first, last in pairwise(ends) if first < last or last == 0]
+
+
+def gradients(
+    kind: Comparison,
+    gradient: Tensor,
+    queries: Tensor,
+    table: Tensor,
+    pairs: Pairs,
+    shifts: Tensor | None,
+    scalars: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of queries ``[Q, B, D]``, table ``[E, D]``, shifts ``[Q, B, D]`` and scalars ``[E]``.
+
+    Arguments: that of the scores ``[Q, B, N]``; those of `compare`, contiguous except for the stride of the table's
+    rows, with the sorted pairs instead of the entities. `dot` takes no shifts here.
+    """
+    dim, numbers = queries.shape[2], queries[:1].numel()
+    threads = threads_for(gradient[:1].numel() * dim)
+    intervals = _parts(pairs, gradient.shape[2])
+    to_table, to_queries = zeros(table.shape, table.dtype), torch.empty_like(queries)
+    to_shifts = None if shifts is None else torch.empty_like(shifts)
+    to_scalars = None if scalars is None else torch.zeros_like(scalars)
+    # The first part writes the result itself, each other one a row of its own; again for the next query.
+    room = torch.empty(1 if shifts is None else 2, len(intervals) - 1, numbers, dtype=queries.dtype)
+    more = list(room.numpy())
+    where = flat(table), table.stride(0), *pairs, dim, width_of(kind, dim)
+    loop = (_walk if shifts is None else _walk_shifted)(KINDS[kind])
+    to_rows = flat(to_table)
+
+    for index, (outer, query) in enumerate(zip(gradient, queries, strict=True)):
+        given = [flat(outer), flat(query)]
+        totals = [flat(to_queries[index])]
+        sums: list[Any] = []
+        if shifts is not None and to_shifts is not None and scalars is not None and to_scalars is not None:
+            given += [flat(shifts[index]), flat(scalars)]
+            totals.append(flat(to_shifts[index]))
+            sums.append(flat(to_scalars))
+
+        def walk(part: int, first: int, last: int, totals: Any = totals, sums: Any = sums, given: Any = given) -> None:
+            mine = totals if part == 0 else [rows[part - 1] for rows in more]
+            loop(mine[0], to_rows, *mine[1:], *sums, *given, *where, first, last)
+
+        def add_up(first: int, last: int, totals: Any = totals) -> None:
+            for total, rows in zip(totals, more, strict=True):
+                _add_up(total, rows, first, last)
+
+        share(walk, [(part, *interval) for part, interval in enumerate(intervals)], threads)
+        if len(intervals) > 1:
+            share(add_up, cuts(numbers, threads, 1 << 12), threads)
+    return to_queries, to_table, to_shifts, to_scalars

@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test test-slow lint setup wheel clean
 
-demo: setup  ## Train on the bundled graph, evaluate, predict; about a minute and a half on two cores
+demo: setup  ## Train on the bundled graph, evaluate, predict; about a minute on two cores
 	rm -rf runs/demo
-	$(BIN)/eans train wordnet-core --set train.steps=2000 --out runs/demo
-	$(BIN)/eans predict runs/demo --head alps.n.01 --relation part_holonym -k 5 --known mark
+	$(BIN)/eans train wordnet-core --out runs/demo
+	$(BIN)/eans predict runs/demo --head connecticut.n.01 --relation part_holonym -k 5 --known mark
 
 test: setup lint  ## Everything that must hold for a change to land
 	$(BIN)/python -m pytest

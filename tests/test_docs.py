@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,3 +33,11 @@ def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, An
 
 def test_readme_table_comes_from_records() -> None:
     assert compare_samplers.summary(read_records(compare_samplers.FILE)) in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    targets = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in target]
+    assert [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()] == []
+    assert not re.search(r"^@\w+@$", text, re.MULTILINE)  # what a generator should have filled in

@@ -26,6 +26,7 @@ types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two threads already for small shapes."""
     monkeypatch.setattr(numba_gradients, "SERIAL_BELOW", 1)
+    monkeypatch.setattr(numba_gradients, "MAPPED_BYTES", 1000)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

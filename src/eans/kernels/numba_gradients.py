@@ -64,6 +64,8 @@ SERIAL_BELOW = 1 << 19
 # Parts that threads share in the backward pass; fewer when there are few candidates, because each part costs as much as
 # about one candidate of each positive.
 MOST_PARTS, CANDIDATES_PER_PART = 8, 16
+# Blocks of this size or more are new to the process each time; smaller ones are used again (the C library's limit).
+MAPPED_BYTES = 1 << 25
 
 
 # --- threads --------------------------------------------------------------------------------------------------------
@@ -135,6 +137,8 @@ def zeros(shape: Iterable[int], dtype: torch.dtype) -> Tensor:
     """
     shape = tuple(shape)
     size = math.prod(shape) * dtype.itemsize
+    if size < MAPPED_BYTES:
+        return torch.zeros(shape, dtype=dtype)
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return torch.from_numpy(raw[start : start + size]).view(dtype).view(shape)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint setup wheel clean
+.PHONY: demo test test-triton lint setup wheel clean
 
 demo: setup  ## Train on the bundled graph, evaluate, predict; about a minute on two cores
 	rm -rf runs/demo
@@ -13,8 +13,9 @@ demo: setup  ## Train on the bundled graph, evaluate, predict; about a minute on
 test: setup lint  ## Everything that must hold for a change to land
 	$(BIN)/python -m pytest
 
-test-slow: setup  ## Checks that take minutes
-	$(BIN)/python -m pytest -m slow
+test-triton: setup  ## The GPU kernels, run by Triton's interpreter where there is no GPU; installs Triton (640 MB)
+	$(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python -m pip install -q triton==3.6.0
+	$(BIN)/python -m pytest tests/kernels/test_triton.py
 
 lint: setup
 	$(BIN)/ruff check .

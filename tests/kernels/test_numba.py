@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 
 pytest.importorskip("numba")
 
+from kernel_cases import Case, Shape, assert_equal_to_reference, assert_near, make_case, poison, results, widened
+
 from eans.kernels import COMPARISONS, Comparison, numba_compare, numba_gradients, reference
 
-TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13}
 kinds = pytest.mark.parametrize("kind", COMPARISONS)
 with_shift = pytest.mark.parametrize("shifted", [False, True], ids=["plain", "shifted"])
 types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -35,81 +36,7 @@ def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def _poisoned_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh buffers hold NaN, so that a number nobody wrote shows."""
-    plain_empty, plain_like, plain_new = torch.empty, torch.empty_like, Tensor.new_empty
-
-    def poisoned(buffer: Tensor) -> Tensor:
-        return buffer.fill_(float("nan")) if buffer.is_floating_point() else buffer
-
-    monkeypatch.setattr(torch, "empty", lambda *a, **k: poisoned(plain_empty(*a, **k)))
-    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: poisoned(plain_like(*a, **k)))
-    monkeypatch.setattr(Tensor, "new_empty", lambda *a, **k: poisoned(plain_new(*a, **k)))
-
-
-class Case(NamedTuple):
-    """Arguments of `compare` after the kind, and the gradient of its scores."""
-
-    queries: Tensor
-    table: Tensor
-    entities: Tensor
-    shifts: Tensor | None
-    scalars: Tensor | None
-    outer: Tensor
-
-
-class Shape(NamedTuple):
-    count: int
-    batch: int
-    negatives: int
-    dim: int
-    entities: int
-
-
-def make_case(shape: Shape, shifted: bool, dtype: torch.dtype = torch.float64) -> Case:
-    generator = torch.Generator().manual_seed(sum(shape))
-
-    def normal(*size: int) -> Tensor:
-        return torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype)
-
-    count, batch, negatives, dim, num_entities = shape
-    # The last two entities are never drawn; with few entities the others are drawn many times.
-    drawn = torch.randint(max(1, num_entities - 2), (batch, negatives), generator=generator)
-    return Case(
-        normal(count, batch, dim),
-        normal(num_entities, dim + 3)[:, :dim],  # strided rows
-        drawn,
-        normal(count, batch, dim) if shifted else None,
-        normal(num_entities) if shifted else None,
-        normal(count, batch, negatives),
-    )
-
-
-def results(module: Any, kind: Comparison, case: Case) -> dict[str, Tensor]:
-    """Scores and every gradient."""
-    named = {"queries": case.queries, "table": case.table, "shifts": case.shifts, "scalars": case.scalars}
-    inputs = {name: value.detach().requires_grad_() for name, value in named.items() if value is not None}
-    scores = module.compare(
-        kind, inputs["queries"], inputs["table"], case.entities, inputs.get("shifts"), inputs.get("scalars")
-    )
-    gradients = torch.autograd.grad(scores, list(inputs.values()), case.outer.to(scores.dtype))
-    return {"scores": scores.detach(), **dict(zip(inputs, gradients, strict=True))}
-
-
-def widened(case: Case) -> Case:
-    return Case(*(value.double() if value is not None and value.is_floating_point() else value for value in case))
-
-
-def assert_near(value: Tensor, expected: Tensor, name: str = "") -> None:
-    assert value.shape == expected.shape
-    error = torch.linalg.vector_norm(value.double() - expected)
-    assert error <= TOLERANCE[value.dtype] * torch.linalg.vector_norm(expected), (name, float(error))
-
-
-def assert_equal_to_reference(kind: Comparison, case: Case) -> None:
-    expected = results(reference, kind, widened(case))
-    for name, value in results(numba_compare, kind, case).items():
-        assert value.dtype == case.queries.dtype
-        assert_near(value, expected[name], name)
+    poison(monkeypatch)
 
 
 def same_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
@@ -126,7 +53,7 @@ def same_bits(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_scores_and_gradients(kind: Comparison, shifted: bool, dtype: torch.dtype, count: int) -> None:
     dim = 38 if kind == "modulus" else 37
-    assert_equal_to_reference(kind, make_case(Shape(count, 3, 7, dim, 9), shifted, dtype))
+    assert_equal_to_reference(numba_compare, kind, make_case(Shape(count, 3, 7, dim, 9), shifted, dtype))
 
 
 @pytest.mark.usefixtures("_poisoned_buffers")
@@ -147,7 +74,7 @@ def test_scores_and_gradients(kind: Comparison, shifted: bool, dtype: torch.dtyp
     ids=str,
 )
 def test_extents(kind: Comparison, shape: Shape, shifted: bool) -> None:
-    assert_equal_to_reference(kind, make_case(shape, shifted))
+    assert_equal_to_reference(numba_compare, kind, make_case(shape, shifted))
 
 
 @kinds
@@ -167,7 +94,7 @@ def test_nothing_to_compare(kind: Comparison, shape: Shape, shifted: bool) -> No
 def test_one_entity_drawn_everywhere(kind: Comparison) -> None:
     case = make_case(Shape(2, 4, 5, 10, 6), shifted=True)
     case = case._replace(entities=torch.full_like(case.entities, 3))
-    assert_equal_to_reference(kind, case)
+    assert_equal_to_reference(numba_compare, kind, case)
     gradient = results(numba_compare, kind, case)["table"]
     assert gradient[3].any()
     gradient[3] = 0
@@ -187,7 +114,7 @@ def test_arguments_need_not_be_contiguous(kind: Comparison) -> None:
         torch.stack([case.scalars, case.scalars], dim=1)[:, 0],
         case.outer[:, :1, :1].expand_as(case.outer),
     )
-    assert_equal_to_reference(kind, scattered)
+    assert_equal_to_reference(numba_compare, kind, scattered)
 
 
 @kinds
@@ -212,7 +139,7 @@ def test_query_on_its_candidate_has_no_slope(kind: Comparison, dtype: torch.dtyp
         case.scalars.zero_()
     case.queries[0, 0] = case.table[case.entities[0, 1]]
     case.queries[0, 1, :6] = case.table[case.entities[1, 0], :6]  # one plane agrees, the other does not
-    assert_equal_to_reference(kind, case)
+    assert_equal_to_reference(numba_compare, kind, case)
     alone = case._replace(queries=case.table[case.entities[:, 0]][None])
     for name, value in results(
         numba_compare, kind, alone._replace(entities=case.entities[:, :1], outer=case.outer[..., :1])

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is decorated: before the imports below
 
 pytest.importorskip("triton")
 
+import kernel_cases
+from kernel_cases import TOLERANCE, Case, Shape, assert_equal_to_reference, poison, results, widened
+
 from eans.kernels import COMPARISONS, Comparison, reference, triton_compare, triton_gradients, triton_rank
 from eans.kernels.triton_gradients import Tile
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13}
 
 
 @pytest.fixture(autouse=True)
@@ -48,77 +50,10 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _poisoned_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh buffers hold NaN, so that a number nobody wrote shows."""
-    plain_empty, plain_like, plain_new = torch.empty, torch.empty_like, Tensor.new_empty
-
-    def poisoned(buffer: Tensor) -> Tensor:
-        return buffer.fill_(float("nan")) if buffer.is_floating_point() else buffer
-
-    monkeypatch.setattr(torch, "empty", lambda *a, **k: poisoned(plain_empty(*a, **k)))
-    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: poisoned(plain_like(*a, **k)))
-    monkeypatch.setattr(Tensor, "new_empty", lambda *a, **k: poisoned(plain_new(*a, **k)))
+    poison(monkeypatch)
 
 
-class Case(NamedTuple):
-    """Arguments of `compare` after the kind, and the gradient of its scores."""
-
-    queries: Tensor
-    table: Tensor
-    entities: Tensor
-    shifts: Tensor | None
-    scalars: Tensor | None
-    outer: Tensor
-
-
-class Shape(NamedTuple):
-    count: int
-    batch: int
-    negatives: int
-    dim: int
-    entities: int
-
-
-def make_case(shape: Shape, shifted: bool, dtype: torch.dtype = torch.float64) -> Case:
-    generator = torch.Generator().manual_seed(sum(shape))
-
-    def normal(*size: int) -> Tensor:
-        return torch.randn(*size, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
-
-    count, batch, negatives, dim, num_entities = shape
-    # The last two entities are never drawn; with few entities the others are drawn many times.
-    drawn = torch.randint(max(1, num_entities - 2), (batch, negatives), generator=generator).to(DEVICE)
-    return Case(
-        normal(count, batch, dim),
-        normal(num_entities, dim + 3)[:, :dim],  # strided rows
-        drawn,
-        normal(count, batch, dim) if shifted else None,
-        normal(num_entities) if shifted else None,
-        normal(count, batch, negatives),
-    )
-
-
-def results(module: Any, kind: Comparison, case: Case) -> dict[str, Tensor]:
-    """Scores and every gradient."""
-    named = {"queries": case.queries, "table": case.table, "shifts": case.shifts, "scalars": case.scalars}
-    inputs = {name: value.detach().requires_grad_() for name, value in named.items() if value is not None}
-    scores = module.compare(
-        kind, inputs["queries"], inputs["table"], case.entities, inputs.get("shifts"), inputs.get("scalars")
-    )
-    gradients = torch.autograd.grad(scores, list(inputs.values()), case.outer.to(scores.dtype))
-    return {"scores": scores.detach(), **dict(zip(inputs, gradients, strict=True))}
-
-
-def widened(case: Case) -> Case:
-    return Case(*(value.double() if value is not None and value.is_floating_point() else value for value in case))
-
-
-def assert_equal_to_reference(kind: Comparison, case: Case) -> None:
-    expected = results(reference, kind, widened(case))
-    for name, value in results(triton_compare, kind, case).items():
-        assert value.shape == expected[name].shape
-        assert value.dtype == case.queries.dtype
-        error = torch.linalg.vector_norm(value.double() - expected[name])
-        assert error <= TOLERANCE[value.dtype] * torch.linalg.vector_norm(expected[name]), (name, float(error))
+make_case = partial(kernel_cases.make_case, device=DEVICE)
 
 
 @pytest.mark.usefixtures("_poisoned_buffers")
@@ -127,32 +62,32 @@ def assert_equal_to_reference(kind: Comparison, case: Case) -> None:
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_scores_and_gradients(kind: Comparison, count: int, shifted: bool) -> None:
     dim = 18 if kind == "modulus" else 13
-    assert_equal_to_reference(kind, make_case(Shape(count, 3, 7, dim, 9), shifted))
+    assert_equal_to_reference(triton_compare, kind, make_case(Shape(count, 3, 7, dim, 9), shifted))
 
 
 @pytest.mark.usefixtures("_poisoned_buffers")
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_float32(kind: Comparison) -> None:
-    assert_equal_to_reference(kind, make_case(Shape(3, 2, 9, 22, 5), shifted=True, dtype=torch.float32))
+    assert_equal_to_reference(triton_compare, kind, make_case(Shape(3, 2, 9, 22, 5), shifted=True, dtype=torch.float32))
 
 
 @pytest.mark.usefixtures("_poisoned_buffers")
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1, 2, 1), Shape(2, 5, 1, 2, 4), Shape(1, 1, 6, 34, 3)], ids=str)
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_small_extents(kind: Comparison, shape: Shape) -> None:
-    assert_equal_to_reference(kind, make_case(shape, shifted=False))
+    assert_equal_to_reference(triton_compare, kind, make_case(shape, shifted=False))
 
 
 @pytest.mark.usefixtures("_poisoned_buffers")
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_one_entity_drawn_everywhere(kind: Comparison) -> None:
     case = make_case(Shape(2, 4, 5, 10, 6), shifted=True)
-    assert_equal_to_reference(kind, case._replace(entities=torch.full_like(case.entities, 3)))
+    assert_equal_to_reference(triton_compare, kind, case._replace(entities=torch.full_like(case.entities, 3)))
 
 
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_more_queries_than_one_launch_takes(kind: Comparison) -> None:
-    assert_equal_to_reference(kind, make_case(Shape(5, 2, 3, 6, 5), shifted=True))
+    assert_equal_to_reference(triton_compare, kind, make_case(Shape(5, 2, 3, 6, 5), shifted=True))
 
 
 @pytest.mark.parametrize("kind", COMPARISONS)
@@ -168,7 +103,7 @@ def test_arguments_need_not_be_contiguous(kind: Comparison) -> None:
         torch.stack([case.scalars, case.scalars], dim=1)[:, 0],
         case.outer[:, :1, :1].expand_as(case.outer),
     )
-    assert_equal_to_reference(kind, scattered)
+    assert_equal_to_reference(triton_compare, kind, scattered)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -177,7 +112,7 @@ def test_query_on_its_candidate_has_no_slope(kind: Comparison, dtype: torch.dtyp
     case = make_case(Shape(1, 2, 3, 12, 5), shifted=False, dtype=dtype)
     case.queries[0, 0] = case.table[case.entities[0, 1]]
     case.queries[0, 1, :6] = case.table[case.entities[1, 0], :6]  # one plane agrees, the other does not
-    assert_equal_to_reference(kind, case)
+    assert_equal_to_reference(triton_compare, kind, case)
     alone = case._replace(queries=case.table[case.entities[:, :1]].mT.contiguous().mT.transpose(0, 1))
     found = results(triton_compare, kind, alone._replace(entities=case.entities[:, :1], outer=case.outer[..., :1]))
     for value in found.values():

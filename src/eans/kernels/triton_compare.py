@@ -248,19 +248,7 @@ def compare(
     shifts: Tensor | None = None,
     scalars: Tensor | None = None,
 ) -> Tensor:
-    """Compare each positive's candidates with each of its queries; differentiable in all float arguments.
-
-    Args:
-        kind: the comparison.
-        queries: float32 or float64 ``[Q, B, D]``: Q queries for each of B positives, with the same candidates.
-        table: ``[E, D]`` entity rows; rows may be strided.
-        entities: int64 ``[B, N]`` candidates.
-        shifts, scalars: ``[Q, B, D]`` and ``[E]``, both or neither: candidate ``e`` becomes
-            ``table[e] + scalars[e] * shifts[q, b]``.
-
-    Returns:
-        Scores ``[Q, B, N]``.
-    """
+    """`reference.compare`, compiled; float32 or float64."""
     if shifts is None or scalars is None:
         shifts = scalars = None
     if len(queries) > MOST_QUERIES:

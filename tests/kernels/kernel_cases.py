@@ -1,0 +1,91 @@
+"""What the suites of the fast kernels share: random cases, and the comparison with the float64 reference."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from eans.kernels import Comparison, reference
+
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13}
+
+
+class Case(NamedTuple):
+    """Arguments of `compare` after the kind, and the gradient of its scores."""
+
+    queries: Tensor
+    table: Tensor
+    entities: Tensor
+    shifts: Tensor | None
+    scalars: Tensor | None
+    outer: Tensor
+
+
+class Shape(NamedTuple):
+    count: int
+    batch: int
+    negatives: int
+    dim: int
+    entities: int
+
+
+def make_case(shape: Shape, shifted: bool, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Case:
+    generator = torch.Generator().manual_seed(sum(shape))
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=torch.float64).to(device, dtype)
+
+    count, batch, negatives, dim, num_entities = shape
+    # The last two entities are never drawn; with few entities the others are drawn many times.
+    drawn = torch.randint(max(1, num_entities - 2), (batch, negatives), generator=generator).to(device)
+    return Case(
+        normal(count, batch, dim),
+        normal(num_entities, dim + 3)[:, :dim],  # strided rows
+        drawn,
+        normal(count, batch, dim) if shifted else None,
+        normal(num_entities) if shifted else None,
+        normal(count, batch, negatives),
+    )
+
+
+def results(module: Any, kind: Comparison, case: Case) -> dict[str, Tensor]:
+    """Scores and every gradient."""
+    named = {"queries": case.queries, "table": case.table, "shifts": case.shifts, "scalars": case.scalars}
+    inputs = {name: value.detach().requires_grad_() for name, value in named.items() if value is not None}
+    scores = module.compare(
+        kind, inputs["queries"], inputs["table"], case.entities, inputs.get("shifts"), inputs.get("scalars")
+    )
+    gradients = torch.autograd.grad(scores, list(inputs.values()), case.outer.to(scores.dtype))
+    return {"scores": scores.detach(), **dict(zip(inputs, gradients, strict=True))}
+
+
+def widened(case: Case) -> Case:
+    return Case(*(value.double() if value is not None and value.is_floating_point() else value for value in case))
+
+
+def assert_near(value: Tensor, expected: Tensor, name: str = "") -> None:
+    assert value.shape == expected.shape
+    error = torch.linalg.vector_norm(value.double() - expected)
+    assert error <= TOLERANCE[value.dtype] * torch.linalg.vector_norm(expected), (name, float(error))
+
+
+def assert_equal_to_reference(module: Any, kind: Comparison, case: Case) -> None:
+    expected = results(reference, kind, widened(case))
+    for name, value in results(module, kind, case).items():
+        assert value.dtype == case.queries.dtype
+        assert_near(value, expected[name], name)
+
+
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make fresh buffers hold NaN, so that a number nobody wrote shows."""
+    plain_empty, plain_like, plain_new = torch.empty, torch.empty_like, Tensor.new_empty
+
+    def poisoned(buffer: Tensor) -> Tensor:
+        return buffer.fill_(float("nan")) if buffer.is_floating_point() else buffer
+
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: poisoned(plain_empty(*a, **k)))
+    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: poisoned(plain_like(*a, **k)))
+    monkeypatch.setattr(Tensor, "new_empty", lambda *a, **k: poisoned(plain_new(*a, **k)))

@@ -25,6 +25,7 @@ LAYERS = [
     {"ordering"},
     {"samplers"},
     {"losses"},
+    {"optimizer"},
     {"batches"},
     {"recording"},
     {"training"},

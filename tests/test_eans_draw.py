@@ -225,7 +225,7 @@ def test_rare_large_offsets_do_not_lose_precision():
     sampler = EANS.__new__(EANS)
     torch.nn.Module.__init__(sampler)
     sampler.num_entities, sampler.negatives, sampler.sigma, sampler.boundary = entities, 1000, 3.0, "wrap"
-    sampler.real_to_virtual = sampler.virtual_to_real = _Identity()
+    sampler.real_to_virtual = sampler.virtual_to_real = _Identity(entities)
     triples = torch.tensor([[0, 0, entities - 11]])
     drawn = sampler.draw(triples, "tail", torch.Generator().manual_seed(0))
     parity = Counter((drawn % 2).reshape(-1).tolist())
@@ -234,6 +234,12 @@ def test_rare_large_offsets_do_not_lose_precision():
 
 class _Identity:
     """A long identity permutation that takes no memory."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
 
     def __getitem__(self, index: torch.Tensor) -> torch.Tensor:
         return index

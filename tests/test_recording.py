@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
-from eans.batches import Batch
 from eans.data import load
+from eans.graph import Side
 from eans.models import MODELS
 from eans.recipes import load as load_recipe
 from eans.recipes.build import build_trainer, resolve
@@ -15,11 +16,11 @@ from eans.training import Trainer
 
 
 def test_without_a_gpu_every_call_goes_through() -> None:
-    calls: list[Batch] = []
-    work = RecordedWork(calls.append, torch.Generator(), torch.device("cpu"))
-    batches = [Batch(torch.zeros(1, 3, dtype=torch.int64), "tail", torch.ones(1)) for _ in range(5)]
-    for batch in batches:
-        work(batch)
+    calls: list[tuple[Tensor, Side]] = []
+    work = RecordedWork(lambda rows, side: calls.append((rows, side)), torch.Generator(), torch.device("cpu"))
+    batches: list[tuple[Tensor, Side]] = [(torch.tensor([number]), "tail") for number in range(5)]
+    for rows, side in batches:
+        work(rows, side)
     assert calls == batches
     assert not work.recordings
 

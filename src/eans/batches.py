@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eans.graph import KnowledgeGraph, Side, subsampling_weights
+from eans import kernels
+from eans.graph import KnowledgeGraph, Side, column, subsampling_weights
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -94,6 +95,15 @@ class BatchStream:
 
     def __getitem__(self, step: int) -> Batch:
         """The batch of a step, counted from 0; even steps corrupt tails."""
+        return self.batch(*self.rows(step))
+
+    def batch(self, rows: Tensor, side: Side, places: Tensor | None = None) -> Batch:
+        """The batch of some training triples; where that helps, in the order of their `places` (`kernels.take`)."""
+        triples, weight = kernels.take(self.triples, self.weights, rows, places, column(side))
+        return Batch(triples, side, weight)
+
+    def rows(self, step: int) -> tuple[Tensor, Side]:
+        """Which training triples a step sees, int64 ``[B]``, and which side it corrupts."""
         side: Side = "tail" if step % 2 == 0 else "head"
         start = (step // 2) * self.batch_size
         parts, missing = [], self.batch_size
@@ -103,5 +113,4 @@ class BatchStream:
             parts.append(part)
             start += len(part)
             missing -= len(part)
-        rows = torch.cat(parts) if len(parts) > 1 else parts[0]
-        return Batch(self.triples[rows], side, self.weights[rows])
+        return torch.cat(parts) if len(parts) > 1 else parts[0], side

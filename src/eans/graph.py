@@ -203,7 +203,7 @@ class TripleIndex:
         self.num_entities = num_entities
         self.num_relations = num_relations
         self.keys: dict[Side, Tensor] = {
-            side: torch.unique(self._prefix(triples, side) * num_entities + triples[:, column(side)]) for side in SIDES
+            side: torch.unique(self.prefix(triples, side) * num_entities + triples[:, column(side)]) for side in SIDES
         }
 
     def to(self, device: torch.device | str) -> TripleIndex:
@@ -216,7 +216,8 @@ class TripleIndex:
     def __len__(self) -> int:
         return len(self.keys["tail"])
 
-    def _prefix(self, triples: Tensor, side: Side) -> Tensor:
+    def prefix(self, triples: Tensor, side: Side) -> Tensor:
+        """The number of each query, which its keys start with: ``[..., 3]`` -> int64 ``[...]``."""
         anchor = triples[..., column(opposite(side))]
         return anchor * self.num_relations + triples[..., RELATION]
 
@@ -229,14 +230,14 @@ class TripleIndex:
 
     def contains(self, triples: Tensor) -> Tensor:
         """``[..., 3]`` triples -> bool ``[...]``."""
-        return self._found(self._prefix(triples, "tail") * self.num_entities + triples[..., TAIL], "tail")
+        return self._found(self.prefix(triples, "tail") * self.num_entities + triples[..., TAIL], "tail")
 
     def contains_candidates(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """Is the triple known once its `side` is replaced? ``[B, 3]``, entities ``[B, N]`` -> bool ``[B, N]``."""
-        return self._found(self._prefix(triples, side)[:, None] * self.num_entities + entities, side)
+        return self._found(self.prefix(triples, side)[:, None] * self.num_entities + entities, side)
 
     def _run(self, triples: Tensor, side: Side) -> tuple[Tensor, Tensor]:
-        first = self._prefix(triples, side) * self.num_entities
+        first = self.prefix(triples, side) * self.num_entities
         start = torch.searchsorted(self.keys[side], first)
         stop = torch.searchsorted(self.keys[side], first + self.num_entities)
         return start, stop

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from eans import kernels
 from eans.models import Scores, Substitution
 
 Form = Literal["reference", "paper"]
@@ -54,18 +55,10 @@ class LogSigmoid(nn.Module):
 
     def forward(self, scores: Scores, known_true: Tensor, weight: Tensor) -> LossTerms:
         """Scores of ``[B]`` positives and ``[B, N]`` negatives, mask bool ``[B, N]``, weight ``[B]``."""
-        weight = weight / weight.sum()
-        positive = self._positive(scores, weight)
-        negative = self._negative(scores.negative + self.margin, known_true, weight)
-        return LossTerms(positive / 2, negative / 2, torch.zeros_like(positive))
-
-    def _positive(self, scores: Scores, weight: Tensor) -> Tensor:
-        return -(weight * logsigmoid(scores.positive + self.margin)).sum()
-
-    def _negative(self, logits: Tensor, known_true: Tensor, weight: Tensor) -> Tensor:
-        """Weighted loss of negative logits ``[B, N]``, the known-true ones left out."""
-        share = negative_shares(logits.detach(), known_true, self.adversarial_temperature)
-        return -(weight[:, None] * share * torch.where(known_true, 0.0, logsigmoid(-logits))).sum()
+        plain = scores.positive, scores.negative, None
+        return LossTerms(
+            *kernels.loss_terms(*plain, known_true, weight, self.margin, self.adversarial_temperature).unbind()
+        )
 
 
 class SubstitutionLoss(LogSigmoid):
@@ -108,14 +101,30 @@ class SubstitutionLoss(LogSigmoid):
     def forward(self, scores: Scores, known_true: Tensor, weight: Tensor) -> LossTerms:
         """As `LogSigmoid.forward`; `scores.substitution` must be there."""
         assert scores.substitution is not None
+        if self.form == "paper" or self.detach:
+            return self._variant(scores, scores.substitution, known_true, weight)
+        return LossTerms(
+            *kernels.loss_terms(
+                *scores,
+                known_true,
+                weight,
+                self.margin,
+                self.adversarial_temperature,
+                self.substitution_weight,
+                self.substitution_regularization,
+            ).unbind()
+        )
+
+    def _variant(self, scores: Scores, substitution: Tensor, known_true: Tensor, weight: Tensor) -> LossTerms:
+        """The loss with the printed equations, or with a detached substitution score."""
         weight = weight / weight.sum()
-        logit = scores.substitution + self.margin
-        lowering = logit if self.form == "reference" else scores.substitution
+        logit = substitution + self.margin
+        lowering = logit if self.form == "reference" else substitution
         if self.detach:
             lowering = lowering.detach()
         adjusted = scores.negative + self.margin - self.substitution_regularization * lowering
-        positive = self._positive(scores, weight)
-        negative = self._negative(adjusted, known_true, weight)
+        positive = -(weight * logsigmoid(scores.positive + self.margin)).sum()
+        negative = kernels.negative_loss(adjusted, known_true, weight, self.adversarial_temperature)
         missed = torch.where(known_true, -logsigmoid(logit), 0.0)
         if self.form == "reference":
             prediction = missed.sum() / known_true.sum().clamp(min=1)
@@ -125,28 +134,13 @@ class SubstitutionLoss(LogSigmoid):
             prediction = missed.mean(1).mean()
             size = logit.sum(1).abs().mean()
             halves = 1
-        substitution = self.substitution_weight * prediction + self.substitution_regularization * size
-        return LossTerms(positive / halves, negative / halves, substitution)
-
-
-def negative_shares(logits: Tensor, known_true: Tensor, temperature: float) -> Tensor:
-    """Weight of each negative inside its row, zero where masked: ``[B, N]`` -> ``[B, N]``.
-
-    Equal weights count masked negatives in N; adversarial ones sum to 1 over the unmasked.
-    """
-    unmasked = ~known_true
-    if temperature == 0.0:
-        return unmasked.to(logits.dtype) / logits.shape[1]
-    scaled = torch.where(unmasked, temperature * logits, -torch.inf)
-    # A row that is masked throughout has no maximum; any finite one makes its shares zero rather than NaN.
-    top = scaled.amax(1, keepdim=True)
-    exponentials = torch.exp(scaled - torch.where(torch.isinf(top), 0.0, top))
-    return exponentials / exponentials.sum(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).tiny)
+        predicted = self.substitution_weight * prediction + self.substitution_regularization * size
+        return LossTerms(positive / halves, negative / halves, predicted)
 
 
 def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
     """``sum |x|^3`` over whole tables: the regulariser behind the published DistMult and ComplEx numbers."""
-    return torch.stack([table.abs().pow(3).sum() for table in tables]).sum()
+    return torch.stack([kernels.cubes(table) for table in tables]).sum()
 
 
 def n3_penalty(factors: Iterable[Tensor]) -> Tensor:

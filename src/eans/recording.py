@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from eans.batches import Batch
 from eans.graph import Side
 
 # Ordinary steps per side before recording: kernels compile and buffers settle.
@@ -21,60 +21,59 @@ WARM_UP = 3
 
 
 class RecordedWork:
-    """Calls `work(batch)` and, on a CUDA device, soon replays a recording of it instead.
+    """Calls `work(rows, side)` and, on a CUDA device, soon replays a recording of it instead.
 
     Args:
-        work: must depend on the batch, on tensors that stay where they are, and on `generator` alone; its result is
-            made of tensors.
+        work: must depend on the side and the rows int64 ``[B]`` of a batch, on tensors that stay where they are, and
+            on `generator` alone; its result is made of tensors.
         generator: its seed may be set before every call.
         device: on anything but CUDA the calls simply go through.
     """
 
-    def __init__(self, work: Callable[[Batch], Any], generator: torch.Generator, device: torch.device) -> None:
+    def __init__(self, work: Callable[[Tensor, Side], Any], generator: torch.Generator, device: torch.device) -> None:
         self.work = work
         self.generator = generator
         self.enabled = device.type == "cuda"
         self.calls: dict[Side, int] = {"head": 0, "tail": 0}
-        self.recordings: dict[Side, tuple[torch.cuda.CUDAGraph, Batch, Any]] = {}
+        self.recordings: dict[Side, tuple[torch.cuda.CUDAGraph, Tensor, Any]] = {}
         self.stream = torch.cuda.Stream(device) if self.enabled else None  # type: ignore[no-untyped-call]
 
-    def __call__(self, batch: Batch) -> Any:
+    def __call__(self, rows: Tensor, side: Side) -> Any:
         """Do the work for a batch. The result is valid until the next call."""
         if not self.enabled:
-            return self.work(batch)
-        if batch.side not in self.recordings:
-            self.calls[batch.side] += 1
-            if self.calls[batch.side] <= WARM_UP or not self._record(batch):
-                return self._on_side_stream(batch)
-        graph, buffers, result = self.recordings[batch.side]
-        buffers.triples.copy_(batch.triples)
-        buffers.weight.copy_(batch.weight)
+            return self.work(rows, side)
+        if side not in self.recordings:
+            self.calls[side] += 1
+            if self.calls[side] <= WARM_UP or not self._record(rows, side):
+                return self._on_side_stream(rows, side)
+        graph, buffer, result = self.recordings[side]
+        buffer.copy_(rows)
         graph.replay()
         return result
 
-    def _on_side_stream(self, batch: Batch) -> Any:
+    def _on_side_stream(self, rows: Tensor, side: Side) -> Any:
         """An ordinary call, on the stream that recording will use: gradients remember their stream."""
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            result = self.work(batch)
+            result = self.work(rows, side)
         torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
-    def _record(self, batch: Batch) -> bool:
+    def _record(self, rows: Tensor, side: Side) -> bool:
         """Record the work of one side; nothing is computed yet. False where recording is impossible."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        buffers = Batch(batch.triples.clone(), batch.side, batch.weight.clone())
+        buffer = rows.clone()
         pool = next((other.pool() for other, _, _ in self.recordings.values()), None)
         seed = self.generator.initial_seed()
         try:
             with torch.cuda.graph(graph, pool=pool, stream=self.stream):
-                result = self.work(buffers)
+                result = self.work(buffer, side)
         except RuntimeError as error:
             warnings.warn(f"CUDA graphs are off, steps will be slower: {str(error).splitlines()[0]}", stacklevel=2)
             self.enabled = False
             self.generator.manual_seed(seed)
             return False
-        self.recordings[batch.side] = graph, buffers, result
+        self.recordings[side] = graph, buffer, result
         return True

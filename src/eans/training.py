@@ -16,8 +16,10 @@ from torch import Tensor
 
 from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError
+from eans.graph import Side
 from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty
 from eans.models import Model, Scores
+from eans.optimizer import Adam
 from eans.recording import RecordedWork
 from eans.samplers import Negatives, Sampler, StepOutcome
 
@@ -92,11 +94,9 @@ class Trainer:
         self.device = torch.device(device)
         self.generator = torch.Generator(self.device)
         self.completed = 0
-        # Dense Adam on purpose: rows without a gradient still move by their momentum, which the results depend on.
-        # Rate and counters are tensors on the device, so that a recorded step can read them.
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
-        on_gpu = self.device.type == "cuda"
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=self.rate, fused=True, capturable=on_gpu)
+        self.line = sampler.line()
+        self.optimizer = Adam(model.parameters(), self.rate, self.line)
         self.sums = torch.zeros(len(TERMS), device=self.device)
         self.work = RecordedWork(self._work, self.generator, self.device)
 
@@ -126,12 +126,13 @@ class Trainer:
                 step to know, so there `check` finds out.
         """
         self._prepare_rate()
-        batch = self.stream[self.completed]
+        rows, side = self.stream.rows(self.completed)
         self._seeded(Purpose.DRAW)
+        batch: Batch
         negatives: Negatives
         scores: Scores
         terms: LossTerms
-        negatives, scores, terms = self.work(batch)
+        batch, negatives, scores, terms = self.work(rows, side)
         self.completed += 1
         self.sampler.observe(
             StepOutcome(
@@ -140,8 +141,9 @@ class Trainer:
         )
         return terms
 
-    def _work(self, batch: Batch) -> tuple[Negatives, Scores, LossTerms]:
-        """What the device does in a step: draw, scores, loss, gradients, update."""
+    def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
+        """What the device does in a step: batch, draw, scores, loss, gradients, update."""
+        batch = self.stream.batch(rows, side, None if self.line is None else self.line[1])
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator)
         scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
         terms: LossTerms = self.loss(scores, negatives.known_true, batch.weight)
@@ -153,7 +155,7 @@ class Trainer:
         total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.sums += torch.stack([total, *terms, penalty]).detach()
-        return negatives, scores.detach(), LossTerms(*(term.detach() for term in terms))
+        return batch, negatives, scores.detach(), LossTerms(*(term.detach() for term in terms))
 
     def _diverged(self) -> Diverged:
         return Diverged(

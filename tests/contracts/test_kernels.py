@@ -258,7 +258,7 @@ def fresh_switch(monkeypatch):
     """No choice made yet, and no compiler installed."""
     monkeypatch.delenv("EANS_KERNELS", raising=False)
     monkeypatch.setattr(kernels, "_choice", None)
-    monkeypatch.setattr(kernels, "_module", lambda _: None)
+    monkeypatch.setattr(kernels, "_installed", lambda name: name == "reference")
     kernels._say_slow.cache_clear()
 
 
@@ -285,8 +285,16 @@ def test_a_missing_compiler_is_told_once():
 
 def test_auto_takes_the_compiled_kernels(monkeypatch):
     monkeypatch.setattr(kernels, "_choice", "auto")
-    assert kernels._implementation(torch.device("cpu")).__name__ == "eans.kernels.numba_compare"
-    assert kernels._implementation(torch.device("meta")) is reference
+    assert kernels._implementation(torch.device("cpu")) == "numba"
+    assert kernels._implementation(torch.device("meta")) == "reference"
+
+
+@pytest.mark.parametrize("implementation", ["reference", "numba"])
+def test_operations_are_where_the_switch_looks(implementation):
+    for operation, home in kernels._HOMES[implementation].items():
+        function = kernels._function(implementation, operation)
+        assert function.__module__ == f"eans.kernels.{home}"
+    assert set(kernels._HOMES[implementation]) <= set(kernels._HOMES["reference"]) >= set(kernels._HOMES["triton"])
 
 
 @pytest.mark.usefixtures("fresh_switch")

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from eans.errors import UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, column
+from eans.kernels import repeats
 from eans.models import MODELS, Model
 from eans.samplers import SAMPLERS, Negatives, Sampler, StepOutcome
-from eans.samplers.base import repeats
 
 samplers = pytest.mark.parametrize("name", SAMPLERS)
 both_sides = pytest.mark.parametrize("side", SIDES)

@@ -17,8 +17,17 @@ pytest.importorskip("triton")
 import kernel_cases
 from kernel_cases import TOLERANCE, Case, Shape, assert_equal_to_reference, poison, results, widened
 
-from eans.kernels import COMPARISONS, Comparison, reference, triton_compare, triton_gradients, triton_rank
-from eans.kernels.triton_gradients import Tile
+from eans.kernels import (
+    COMPARISONS,
+    Comparison,
+    reference,
+    triton_compare,
+    triton_entity,
+    triton_query,
+    triton_rank,
+    triton_sort,
+)
+from eans.kernels.triton_tiles import Tile
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -42,8 +51,8 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tiles along every axis already for small shapes, with one row or several at a time."""
     for kind, rows in zip(COMPARISONS, (1, 2, 4), strict=True):
         monkeypatch.setitem(triton_compare.FORWARD_TILES, kind, Tile(4, 8, 1))
-        monkeypatch.setitem(triton_gradients.QUERY_TILES, kind, Tile(rows, 8, 1))
-        monkeypatch.setitem(triton_gradients.ENTITY_TILES, kind, Tile(rows, 8, 1))
+        monkeypatch.setitem(triton_query.QUERY_TILES, kind, Tile(rows, 8, 1))
+        monkeypatch.setitem(triton_entity.ENTITY_TILES, kind, Tile(rows, 8, 1))
     for kind in triton_rank.RANK_BLOCKS:
         monkeypatch.setitem(triton_rank.RANK_BLOCKS, kind, triton_rank.Block(2, 4, 8, 1))
 
@@ -134,7 +143,7 @@ def test_same_bits_every_time(kind: Comparison) -> None:
 def test_compare_all(kind: Comparison, shifted: bool, dtype: torch.dtype) -> None:
     case = make_case(Shape(1, 5, 1, 18 if kind == "modulus" else 13, 7), shifted, dtype)
     shifts = None if case.shifts is None else case.shifts[0]
-    scores = triton_compare.compare_all(kind, case.queries[0], case.table, shifts, case.scalars)
+    scores = triton_rank.compare_all(kind, case.queries[0], case.table, shifts, case.scalars)
     wide = widened(case)
     wide_shifts = None if wide.shifts is None else wide.shifts[0]
     expected = reference.compare_all(kind, wide.queries[0], wide.table, wide_shifts, wide.scalars)
@@ -144,10 +153,14 @@ def test_compare_all(kind: Comparison, shifted: bool, dtype: torch.dtype) -> Non
     assert error <= TOLERANCE[dtype] * torch.linalg.vector_norm(expected)
 
 
-@pytest.mark.parametrize("num_entities", [6, 2**15 - 1, 2**15])
-def test_pairs_by_entity(num_entities: int) -> None:
+@pytest.mark.parametrize(("num_entities", "few"), [(6, 0), (2**15 - 1, 0), (2**15, 0), (6, 10), (50, 10)])
+def test_sorted_ids(num_entities: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted, and counted where there are few."""
+    monkeypatch.setattr(triton_sort, "FEW", few)
+    monkeypatch.setattr(triton_sort, "BLOCK", 4)
+    monkeypatch.setattr(triton_sort, "OTHERS", 4)
     entities = torch.tensor([[5, 0, num_entities - 1], [0, 5, 2]], device=DEVICE)
-    order, starts = triton_gradients.pairs_by_entity(entities, num_entities)
+    order, starts = triton_sort.sorted_ids(entities.reshape(-1), num_entities)
     assert starts[0] == 0
     assert starts[-1] == entities.numel()
     for entity in (0, 1, 2, 5, num_entities - 1):
@@ -180,4 +193,4 @@ def test_what_would_go_wrong_is_refused(
     with pytest.raises(error):
         triton_compare.compare(kind, queries, table, torch.zeros(2, 3, dtype=torch.int64, device=DEVICE))
     with pytest.raises(error):
-        triton_compare.compare_all(kind, queries[0], table)
+        triton_rank.compare_all(kind, queries[0], table)

@@ -1,7 +1,7 @@
-"""Scoring kernels behind one switch; models, samplers and losses never know which implementation runs.
+"""Kernels behind one switch; models, samplers and losses never know which implementation runs.
 
-`eans.kernels.reference` defines what `compare`, `compare_all` and `nearest` compute. `choose` (or the environment
-variable ``EANS_KERNELS``) picks an implementation:
+`eans.kernels.reference` and `eans.kernels.reference_step` define every operation in plain PyTorch. `choose` (or the
+environment variable ``EANS_KERNELS``) picks an implementation; operations that it does not have stay with PyTorch:
 
 =============  ===========================================================================
 ``auto``       Triton for tensors on a CUDA GPU, Numba on a CPU, else the reference
@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from types import ModuleType
-from typing import Literal, cast, get_args
+from importlib.util import find_spec
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
 from eans.errors import UsageError, did_you_mean
-from eans.kernels import reference
-from eans.kernels.reference import COMPARISONS, Comparison, compare_rows, modulus, nearest
+from eans.kernels.reference import COMPARISONS, Comparison, modulus
+from eans.kernels.reference_step import fold, negative_loss, repeats
 
 Implementation = Literal["auto", "triton", "numba", "reference"]
 
@@ -37,9 +38,56 @@ __all__ = [
     "compare",
     "compare_all",
     "compare_rows",
+    "complex_product",
+    "cubes",
+    "fold",
+    "gather",
+    "half_products",
+    "label",
+    "loss_terms",
     "modulus",
     "nearest",
+    "negative_loss",
+    "optimizer_kernels",
+    "project",
+    "repeats",
+    "step_along",
+    "take",
 ]
+
+# In which module an implementation has an operation.
+_HOMES: dict[str, dict[str, str]] = {
+    "reference": {
+        "compare": "reference",
+        "compare_all": "reference",
+        "compare_rows": "reference",
+        "complex_product": "reference_step",
+        "cubes": "reference_step",
+        "gather": "reference_step",
+        "half_products": "reference_step",
+        "label": "reference_step",
+        "loss_terms": "reference_step",
+        "nearest": "reference",
+        "project": "reference_step",
+        "step_along": "reference_step",
+        "take": "reference_step",
+    },
+    "triton": {
+        "compare": "triton_compare",
+        "compare_all": "triton_rank",
+        "compare_rows": "triton_vectors",
+        "complex_product": "triton_vectors",
+        "cubes": "triton_tables",
+        "gather": "triton_tables",
+        "half_products": "triton_tables",
+        "label": "triton_sampling",
+        "loss_terms": "triton_loss",
+        "project": "triton_vectors",
+        "step_along": "triton_sampling",
+        "take": "triton_sort",
+    },
+    "numba": {"compare": "numba_compare", "compare_all": "numba_compare"},
+}
 
 
 def _checked(name: str) -> Implementation:
@@ -70,31 +118,41 @@ _FASTEST: dict[str, Implementation] = {"cuda": "triton", "cpu": "numba"}
 
 
 @cache
-def _module(name: str) -> ModuleType | None:
-    """The module of a compiled implementation, or None where its compiler is not installed."""
-    try:
-        return import_module(f"eans.kernels.{name}_compare")
-    except ImportError:
-        return None
+def _installed(name: str) -> bool:
+    return name == "reference" or find_spec(name) is not None
 
 
-def _implementation(device: torch.device) -> ModuleType:
+@cache
+def _function(implementation: str, operation: str) -> Callable[..., Any]:
+    home = _HOMES[implementation].get(operation) or _HOMES["reference"][operation]
+    function: Callable[..., Any] = getattr(import_module(f"eans.kernels.{home}"), operation)
+    return function
+
+
+def _implementation(device: torch.device) -> Implementation:
     choice = current()
-    name = _FASTEST.get(device.type, "reference") if choice == "auto" else choice
-    if name == "reference":
-        return reference
-    if (fast := _module(name)) is not None:
-        return fast
+    name: Implementation = _FASTEST.get(device.type, "reference") if choice == "auto" else choice
+    if _installed(name):
+        return name
     if choice == "auto":
         _say_slow(name)
-        return reference
+        return "reference"
     raise UsageError(f"kernels '{name}' were asked for, but the package {name} is not installed; use 'auto'")
 
 
 @cache
 def _say_slow(name: str) -> None:
     """Once per process."""
-    warnings.warn(f"{name} is not installed: plain PyTorch kernels will run, several times slower", stacklevel=4)
+    warnings.warn(f"{name} is not installed: plain PyTorch kernels will run, several times slower", stacklevel=5)
+
+
+def _call(operation: str, device: torch.device, *arguments: Any) -> Any:
+    return _function(_implementation(device), operation)(*arguments)
+
+
+def optimizer_kernels(device: torch.device) -> Any | None:
+    """The module that updates tables from parts of their gradients, or None where the implementation has none."""
+    return import_module("eans.kernels.triton_update") if _implementation(device) == "triton" else None
 
 
 def compare(
@@ -104,9 +162,10 @@ def compare(
     entities: Tensor,
     shifts: Tensor | None = None,
     scalars: Tensor | None = None,
+    mean_rest: bool = False,
 ) -> Tensor:
     """`eans.kernels.reference.compare` by the chosen implementation."""
-    scores: Tensor = _implementation(queries.device).compare(kind, queries, table, entities, shifts, scalars)
+    scores: Tensor = _call("compare", queries.device, kind, queries, table, entities, shifts, scalars, mean_rest)
     return scores
 
 
@@ -114,5 +173,84 @@ def compare_all(
     kind: Comparison, queries: Tensor, table: Tensor, shifts: Tensor | None = None, scalars: Tensor | None = None
 ) -> Tensor:
     """`eans.kernels.reference.compare_all` by the chosen implementation."""
-    scores: Tensor = _implementation(queries.device).compare_all(kind, queries, table, shifts, scalars)
+    scores: Tensor = _call("compare_all", queries.device, kind, queries, table, shifts, scalars)
     return scores
+
+
+def compare_rows(kind: Comparison, query: Tensor, candidate: Tensor) -> Tensor:
+    """`eans.kernels.reference.compare_rows` by the chosen implementation."""
+    scores: Tensor = _call("compare_rows", query.device, kind, query, candidate)
+    return scores
+
+
+def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """`eans.kernels.reference.nearest` by the chosen implementation."""
+    found: tuple[Tensor, Tensor] = _call("nearest", points.device, points, centroids)
+    return found
+
+
+def gather(table: Tensor, ids: Tensor) -> Tensor:
+    """`eans.kernels.reference_step.gather` by the chosen implementation."""
+    rows: Tensor = _call("gather", table.device, table, ids)
+    return rows
+
+
+def cubes(table: Tensor) -> Tensor:
+    """`eans.kernels.reference_step.cubes` by the chosen implementation."""
+    total: Tensor = _call("cubes", table.device, table)
+    return total
+
+
+def half_products(rows: Tensor) -> Tensor:
+    """`eans.kernels.reference_step.half_products` by the chosen implementation."""
+    products: Tensor = _call("half_products", rows.device, rows)
+    return products
+
+
+def project(rows: Tensor, direction: Tensor) -> Tensor:
+    """`eans.kernels.reference_step.project` by the chosen implementation."""
+    projected: Tensor = _call("project", rows.device, rows, direction)
+    return projected
+
+
+def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) -> Tensor:
+    """`eans.kernels.reference_step.complex_product` by the chosen implementation."""
+    product: Tensor = _call("complex_product", left.device, left, right, conjugate_right)
+    return product
+
+
+def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, column: int) -> tuple[Tensor, Tensor]:
+    """`eans.kernels.reference_step.take` by the chosen implementation."""
+    taken: tuple[Tensor, Tensor] = _call("take", rows.device, triples, weights, rows, places, column)
+    return taken
+
+
+def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
+    """`eans.kernels.reference_step.step_along` by the chosen implementation."""
+    entities: Tensor = _call("step_along", noise.device, line, start, noise, sigma, reflect)
+    return entities
+
+
+def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, repeats_from: float | None) -> Tensor:
+    """`eans.kernels.reference_step.label` by the chosen implementation."""
+    known: Tensor = _call("label", entities.device, keys, prefix, entities, num_entities, repeats_from)
+    return known
+
+
+def loss_terms(
+    positive: Tensor,
+    negative: Tensor,
+    substitution: Tensor | None,
+    known_true: Tensor,
+    weight: Tensor,
+    margin: float,
+    temperature: float,
+    substitution_weight: float = 0.0,
+    substitution_regularization: float = 0.0,
+) -> Tensor:
+    """`eans.kernels.reference_step.loss_terms` by the chosen implementation."""
+    terms: Tensor = _call(
+        "loss_terms", negative.device, positive, negative, substitution, known_true, weight,
+        margin, temperature, substitution_weight, substitution_regularization,
+    )  # fmt: skip
+    return terms

@@ -36,7 +36,7 @@ from eans.kernels.numba_gradients import (
     threads_for,
     width_of,
 )
-from eans.kernels.reference import Comparison
+from eans.kernels.reference import Comparison, with_mean_rest
 
 __all__ = ["compare", "compare_all"]
 
@@ -214,8 +214,11 @@ def compare(
     entities: Tensor,
     shifts: Tensor | None = None,
     scalars: Tensor | None = None,
+    mean_rest: bool = False,
 ) -> Tensor:
     """`reference.compare`, compiled; float32 or float64."""
+    if mean_rest:
+        return with_mean_rest(compare(kind, queries, table, entities, shifts, scalars))
     if shifts is None or scalars is None:
         shifts = scalars = None
     _check(kind, queries, table, entities, shifts, scalars)

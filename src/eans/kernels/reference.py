@@ -161,6 +161,7 @@ def compare(
     entities: Tensor,
     shifts: Tensor | None = None,
     scalars: Tensor | None = None,
+    mean_rest: bool = False,
 ) -> Tensor:
     """Compare each positive's candidates with each of its queries; differentiable in all float arguments.
 
@@ -171,12 +172,18 @@ def compare(
         entities: int64 ``[B, N]`` candidates.
         shifts, scalars: ``[Q, B, D]`` and ``[E]``, both or neither: candidate ``e`` becomes
             ``table[e] + scalars[e] * shifts[q, b]``.
+        mean_rest: average the scores of all queries but the first.
 
     Returns:
-        Scores ``[Q, B, N]``.
+        Scores ``[Q, B, N]``; with `mean_rest` ``[min(Q, 2), B, N]``.
     """
     scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars)  # type: ignore[no-untyped-call]
-    return scores
+    return with_mean_rest(scores) if mean_rest else scores
+
+
+def with_mean_rest(scores: Tensor) -> Tensor:
+    """The first of several scores ``[Q, ...]``, and the mean of the others: ``[min(Q, 2), ...]``."""
+    return scores if len(scores) <= 2 else torch.stack([scores[0], scores[1:].mean(0)])
 
 
 def compare_all(

@@ -1,4 +1,4 @@
-"""`compare` for GPUs: a fused forward kernel, and autograd around it and the kernels of `triton_gradients`.
+"""`compare` for GPUs: a fused forward kernel, and autograd around it and the gradient kernels.
 
 Each candidate row is gathered once and compared with all of a positive's queries; ``[batch, negatives, dim]`` never
 exists. `eans.kernels.reference` defines what is computed. With ``TRITON_INTERPRET=1`` the kernels also run, slowly, on
@@ -17,26 +17,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eans.kernels.reference import Comparison
-from eans.kernels.triton_gradients import (
-    Tile,
-    check_types,
-    entity_gradients,
-    fitted,
-    load_planes,
-    query_gradients,
-    width_of,
-)
-from eans.kernels.triton_rank import compare_all
-
-__all__ = ["MOST_QUERIES", "compare", "compare_all"]
+from eans.kernels.pending import CandidateGradient, pending_of
+from eans.kernels.reference import Comparison, with_mean_rest
+from eans.kernels.triton_entity import entity_gradients
+from eans.kernels.triton_query import query_gradients
+from eans.kernels.triton_tiles import Tile, check_types, fitted, load_planes, width_of
 
 # Queries that one launch compares with a candidate row: as many as one training step has.
 MOST_QUERIES = 3
 
 # Rows are candidates of one positive. With 128 columns per warp (4 per thread) rows and queries have the same layout
 # over the threads; fewer columns make the compiler exchange them between threads inside the loop.
-FORWARD_TILES: dict[str, Tile] = {"dot": Tile(4, 128, 1), "l1": Tile(4, 128, 1), "modulus": Tile(4, 128, 1)}
+FORWARD_TILES: dict[str, Tile] = {"dot": Tile(8, 64, 1), "l1": Tile(4, 64, 1), "modulus": Tile(2, 128, 1)}
 
 
 @triton.jit
@@ -102,7 +94,7 @@ def _store_scores(scores, total, drawn, KIND: tl.constexpr):
 
 @triton.jit
 def _forward_kernel(
-    scores,  # [Q, B, N]
+    scores,  # [Q, B, N], or [2, B, N] with MEAN
     queries,  # [Q, B, D]
     table,  # [E, D], rows STRIDE apart
     entities,  # [B, N]
@@ -115,6 +107,7 @@ def _forward_kernel(
     STRIDE: tl.constexpr,
     KIND: tl.constexpr,
     Q: tl.constexpr,
+    MEAN: tl.constexpr,
     SHIFTED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -160,20 +153,27 @@ def _forward_kernel(
     plane = batch * negatives
     _store_scores(scores + pair, totals[0], drawn, KIND)
     if Q > 1:
-        _store_scores(scores + plane + pair, totals[1], drawn, KIND)
-    if Q > 2:
+        second = (totals[1] + totals[2]) / 2 if MEAN and Q > 2 else totals[1]
+        _store_scores(scores + plane + pair, second, drawn, KIND)
+    if Q > 2 and not MEAN:
         _store_scores(scores + 2 * plane + pair, totals[2], drawn, KIND)
 
 
 def forward_scores(
-    kind: Comparison, queries: Tensor, table: Tensor, entities: Tensor, shifts: Tensor | None, scalars: Tensor | None
+    kind: Comparison,
+    queries: Tensor,
+    table: Tensor,
+    entities: Tensor,
+    shifts: Tensor | None,
+    scalars: Tensor | None,
+    mean_rest: bool,
 ) -> Tensor:
-    """Scores ``[Q, B, N]`` without gradients; arguments as of `compare`, contiguous except for the table's rows."""
+    """Scores without gradients; arguments as of `compare`, contiguous except for the table's rows."""
     count, batch, dim = queries.shape
     negatives = entities.shape[1]
     width = width_of(kind, dim)
     tile = fitted(FORWARD_TILES[kind], width)
-    scores = queries.new_empty(count, batch, negatives)
+    scores = queries.new_empty(min(count, 2) if mean_rest else count, batch, negatives)
     _forward_kernel[(batch * triton.cdiv(negatives, tile.rows),)](
         scores,
         queries,
@@ -188,6 +188,7 @@ def forward_scores(
         STRIDE=table.stride(0),
         KIND=kind,
         Q=count,
+        MEAN=mean_rest,
         SHIFTED=shifts is not None,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
@@ -208,28 +209,39 @@ class _Compare(torch.autograd.Function):
         entities: Tensor,
         shifts: Tensor | None,
         scalars: Tensor | None,
+        mean_rest: bool,
     ) -> Tensor:
         queries, entities = queries.contiguous(), entities.contiguous()
+        ctx.pending = pending_of(table)
         table = table if table.stride(1) == 1 else table.contiguous()
         if shifts is not None and scalars is not None:
             shifts, scalars = shifts.contiguous(), scalars.contiguous()
-        ctx.kind = kind
+        ctx.kind, ctx.mean_rest = kind, mean_rest
         ctx.save_for_backward(queries, table, entities, shifts, scalars)
         with torch.cuda.device_of(queries):
-            return forward_scores(kind, queries, table, entities, shifts, scalars)
+            return forward_scores(kind, queries, table, entities, shifts, scalars, mean_rest)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        arguments = (ctx.kind, gradient.contiguous(), *ctx.saved_tensors)
-        _, needs_queries, needs_table, _, needs_shifts, needs_scalars = ctx.needs_input_grad
+        gradient = gradient.contiguous()
+        queries, table, entities, shifts, scalars = ctx.saved_tensors
+        arguments = (ctx.kind, gradient, queries, table, entities, shifts, scalars, ctx.mean_rest)
+        _, needs_queries, needs_table, _, needs_shifts, needs_scalars, _ = ctx.needs_input_grad
         to_queries = to_table = to_shifts = to_scalars = None
         with torch.cuda.device_of(gradient):
             if needs_queries or needs_shifts:
                 to_queries, to_shifts = query_gradients(*arguments)
-            if needs_table or needs_scalars:
+            waits = needs_table and ctx.pending is not None
+            whole = table.is_contiguous() and shifts is None
+            if waits and whole and not ctx.pending.candidates:
+                ctx.pending.candidates.append(CandidateGradient(ctx.kind, ctx.mean_rest, gradient, queries, entities))
+            elif needs_table or needs_scalars:
                 to_table, to_scalars = entity_gradients(*arguments)
-        return None, to_queries, to_table, None, to_shifts, to_scalars
+                if waits and not ctx.pending.leading:
+                    ctx.pending.leading.append(to_table)
+                    to_table = None
+        return None, to_queries, to_table, None, to_shifts, to_scalars, None
 
 
 def _check(queries: Tensor, table: Tensor, entities: Tensor) -> None:
@@ -247,6 +259,7 @@ def compare(
     entities: Tensor,
     shifts: Tensor | None = None,
     scalars: Tensor | None = None,
+    mean_rest: bool = False,
 ) -> Tensor:
     """`reference.compare`, compiled; float32 or float64."""
     if shifts is None or scalars is None:
@@ -254,9 +267,10 @@ def compare(
     if len(queries) > MOST_QUERIES:
         cuts = [slice(start, start + MOST_QUERIES) for start in range(0, len(queries), MOST_QUERIES)]
         moves = [None if shifts is None else shifts[cut] for cut in cuts]
-        return torch.cat(
+        several = torch.cat(
             [compare(kind, queries[cut], table, entities, move, scalars) for cut, move in zip(cuts, moves, strict=True)]
         )
+        return with_mean_rest(several) if mean_rest else several
     _check(queries, table, entities)
-    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars)
+    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars, mean_rest)
     return scores

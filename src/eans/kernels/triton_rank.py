@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from eans.kernels.reference import Comparison
-from eans.kernels.triton_gradients import check_types, load_planes, width_of
+from eans.kernels.triton_tiles import check_types, load_planes, width_of
 
 
 class Block(NamedTuple):

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 
 from eans import kernels
 from eans.graph import HEAD, RELATION, TAIL, Side, column, opposite
@@ -108,15 +107,18 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
-        """The query for the missing `side`, from rows of the known entity ``[B, F]`` and the relation ``[B, G]``."""
+        """The query for the missing `side`, from rows of the known entity ``[B, F]`` and the relation ``[B, G]``.
+
+        One relation may stand for all: ``[1, G]``.
+        """
 
     def entity_rows(self, entities: Tensor) -> Tensor:
         """Entity parameters of ids ``[...]``: ``[..., F]``."""
-        return embedding(entities, self.entity)
+        return kernels.gather(self.entity, entities)
 
     def relation_rows(self, relations: Tensor) -> Tensor:
         """Relation parameters of ids ``[B]``: ``[B, G]``."""
-        return embedding(relations, self.relation)
+        return kernels.gather(self.relation, relations)
 
     def candidate_table(self) -> Tensor:
         """The columns of `entity` that are compared with queries: a view ``[E, D]``."""
@@ -139,15 +141,18 @@ class Model(nn.Module, ABC):
             self.entity_rows(triples[:, TAIL]).abs(),
         )
 
-    def _compare_positive(self, query: Query, rows: Tensor) -> Tensor:
-        candidate = rows[..., : self.candidate_width * self.dim]
+    def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
+        """What is compared of entity rows ``[B, F]``, moved along the query's shift: ``[B, D]``."""
+        columns = rows[..., : self.candidate_width * self.dim]
         scalars = self.candidate_scalars(rows)
-        if query.shift is not None and scalars is not None:
-            candidate = candidate + scalars[..., None] * query.shift
-        return kernels.compare_rows(self.comparison, query.vector, candidate)
+        return columns if shift is None or scalars is None else columns + scalars[..., None] * shift
+
+    def _compare_positive(self, query: Query, rows: Tensor) -> Tensor:
+        return kernels.compare_rows(self.comparison, query.vector, self.candidate(rows, query.shift))
 
     def _compare_candidates(self, queries: list[Query], entities: Tensor) -> Tensor:
-        shifts = [query.shift for query in queries if query.shift is not None]
+        """Scores of the first query, and the mean score of the others: ``[min(Q, 2), B, N]``."""
+        shifts = [query.shift.expand_as(query.vector) for query in queries if query.shift is not None]
         return kernels.compare(
             self.comparison,
             torch.stack([query.vector for query in queries]),
@@ -155,6 +160,7 @@ class Model(nn.Module, ABC):
             entities,
             torch.stack(shifts) if shifts else None,
             self.candidate_scalars(self.entity),
+            mean_rest=True,
         )
 
     def score(self, triples: Tensor) -> Tensor:
@@ -196,8 +202,7 @@ class Model(nn.Module, ABC):
         One-way: "(positive, substitution, candidate)". Symmetric: also with the ends exchanged. A dot product is
         linear in the query, so there the two fold into their mean.
         """
-        ids = torch.full((len(positive),), self.num_relations, device=positive.device)
-        relation = self.relation_rows(ids)
+        relation = self.relation_rows(torch.full((1,), self.num_relations, device=positive.device))
         forward = self.query(positive, relation, "tail")
         if substitution == "one-way":
             return [forward]
@@ -213,27 +218,14 @@ class Model(nn.Module, ABC):
 
         Candidate rows are read once and compared with one to three queries.
         """
-        ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]), dim=1)
-        anchor, positive = self.entity_rows(ends).unbind(1)
+        ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]))
+        anchor, positive = self.entity_rows(ends).unbind()
         query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
         queries = [query]
         if substitution is not None:
             queries += self.substitution_queries(positive, substitution)
-        scores = self._compare_candidates(queries, entities)
-        return Scores(
-            positive=self._compare_positive(query, positive),
-            negative=scores[0],
-            substitution=scores[1:].mean(0) if substitution is not None else None,
-        )
+        scores = self._compare_candidates(queries, entities).unbind()
+        return Scores(self._compare_positive(query, positive), scores[0], scores[1] if len(scores) > 1 else None)
 
     def extra_repr(self) -> str:
         return f"entities={self.num_entities}, relations={self.num_relations}, dim={self.dim}"
-
-
-def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) -> Tensor:
-    """Elementwise complex product of vectors stored ``[re | im]``: ``[..., 2d]``, ``[..., 2d]`` -> ``[..., 2d]``."""
-    left_re, left_im = left.chunk(2, dim=-1)
-    right_re, right_im = right.chunk(2, dim=-1)
-    if conjugate_right:
-        right_im = -right_im
-    return torch.cat([left_re * right_re - left_im * right_im, left_re * right_im + left_im * right_re], dim=-1)

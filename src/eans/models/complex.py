@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from eans.graph import Side
-from eans.kernels import modulus
-from eans.models.base import Model, Query, complex_product
+from eans.kernels import complex_product, modulus
+from eans.models.base import Model, Query
 
 
 class ComplEx(Model):

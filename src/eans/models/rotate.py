@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from eans.graph import Side
-from eans.models.base import Model, Query, complex_product
+from eans.kernels import complex_product
+from eans.models.base import Model, Query
 
 
 class RotatE(Model):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from eans.errors import UsageError
 from eans.graph import Side
+from eans.kernels import half_products, project
 from eans.models.base import Model, Query
 
 Projection = Literal["relation", "entity-table"]
@@ -39,9 +40,13 @@ class TransD(Model):
         return torch.cat([own[..., : self.dim], self.entity_rows(relations)[..., self.dim :]], dim=-1)
 
     def candidate_scalars(self, rows: Tensor) -> Tensor:
-        return (rows[..., : self.dim] * rows[..., self.dim :]).sum(-1)
+        return half_products(rows)
+
+    def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
+        assert shift is not None
+        return project(rows, shift)
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
         translation, direction = relation.chunk(2, dim=-1)
-        projected = anchor[..., : self.dim] + self.candidate_scalars(anchor)[..., None] * direction
+        projected = project(anchor, direction)
         return Query(projected + translation if side == "tail" else projected - translation, direction)

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from eans import kernels
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Side
 from eans.models import Model, Scores
@@ -88,11 +89,20 @@ class Sampler(nn.Module, ABC):
         self.false_negatives: FalseNegatives = false_negatives
         self.uniform_share = uniform_share
         self.known = graph.known_train
+        self.repeats_from = {"exact": None, "repeats": 10.0 * negatives**0.145, "repeats-everywhere": 0.0}[known_true]
 
     def place(self, device: torch.device | str) -> None:
         """Move buffers and the index of known triples to `device`."""
         self.to(device)
         self.known = self.known.to(device)
+
+    def line(self) -> tuple[Tensor, Tensor] | None:
+        """An order of the entities in which those that are drawn together stand close, if the sampler has one.
+
+        Kernels work along it, so that neighbours share what is in the cache. Returns the entity at each place and the
+        place of each entity: int64 ``[E]`` each, which stay where they are.
+        """
+        return None
 
     @abstractmethod
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
@@ -120,22 +130,14 @@ class Sampler(nn.Module, ABC):
         entities = self.propose(triples, side, generator)
         if self.false_negatives == "keep":
             return Negatives(entities, torch.zeros_like(entities, dtype=torch.bool))
-        known = self.known.contains_candidates(triples, side, entities)
+        known = self.label(triples, side, entities)
         if self.false_negatives == "resample":
             for _ in range(RESAMPLE_ROUNDS):
                 entities = torch.where(known, self.propose(triples, side, generator), entities)
-                known = self.known.contains_candidates(triples, side, entities)
-        elif self.known_true != "exact":
-            repeated = repeats(entities)
-            if self.known_true == "repeats":
-                repeated &= (self.known.count(triples, side) >= 10.0 * self.negatives**0.145)[:, None]
-            known |= repeated
+                known = self.label(triples, side, entities)
         return Negatives(entities, known)
 
-
-def repeats(entities: Tensor) -> Tensor:
-    """Which draws occur again later in their row: ``[B, N]`` -> bool ``[B, N]``."""
-    ordered, position = entities.sort(dim=1, stable=True)
-    again = torch.zeros_like(entities, dtype=torch.bool)
-    again[:, :-1] = ordered[:, 1:] == ordered[:, :-1]
-    return torch.zeros_like(again).scatter_(1, position, again)
+    def label(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """Which candidates ``[B, N]`` the rule `known_true` calls false negatives: bool ``[B, N]``."""
+        known, prefix = self.known.keys[side], self.known.prefix(triples, side)
+        return kernels.label(known, prefix, entities, self.num_entities, self.repeats_from)

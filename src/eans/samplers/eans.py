@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from eans import kernels
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Side, column
 from eans.ordering import chain, kmeans, order
@@ -78,19 +79,13 @@ class EANS(Sampler):
         # Empty until the first ordering; later orderings start K-means from the previous centroids.
         self.register_buffer("centroids", torch.empty(0, 0))
 
+    def line(self) -> tuple[Tensor, Tensor]:
+        return self.virtual_to_real, self.real_to_virtual
+
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         positive = self.real_to_virtual[triples[:, column(side)]]
         noise = torch.randn(len(triples), self.negatives, generator=generator, device=triples.device)
-        # The offset is rounded before it is added: float32 could not hold large indices exactly.
-        index = positive[:, None] + (noise * self.sigma).round_().long()
-        return self.virtual_to_real[self.fold(index)]
-
-    def fold(self, index: Tensor) -> Tensor:
-        """Bring virtual indices that ran over an end back into ``0..E-1``."""
-        if self.boundary == "wrap":
-            return index.remainder(self.num_entities)
-        index = index.remainder(2 * self.num_entities)
-        return torch.minimum(index, 2 * self.num_entities - 1 - index)
+        return kernels.step_along(self.virtual_to_real, positive, noise, self.sigma, self.boundary == "reflect")
 
     def reorder(self, features: Tensor, generator: torch.Generator) -> None:
         """Make the line anew from entity features ``[E, F]``.

@@ -1,0 +1,171 @@
+"""What a training step does besides comparing, in plain PyTorch: the definition that every faster kernel must equal."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, logsigmoid
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def gather(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table ``[E, F]``: int64 ``[...]`` -> ``[..., F]``."""
+    return embedding(ids, table)
+
+
+def cubes(table: Tensor) -> Tensor:
+    """``sum |x|^3`` over a table: a scalar."""
+    return table.abs().pow(3).sum()
+
+
+def half_products(rows: Tensor) -> Tensor:
+    """The inner product of the two halves of each row: ``[..., 2d]`` -> ``[...]``."""
+    left, right = rows.chunk(2, dim=-1)
+    return (left * right).sum(-1)
+
+
+def project(rows: Tensor, direction: Tensor) -> Tensor:
+    """Left halves, moved by the inner product of both halves along a direction: ``[B, 2d]``, ``[B, d]`` -> ``[B, d]``.
+
+    ``left + (left . right) direction``; one direction may stand for all: ``[1, d]``.
+    """
+    return rows[..., : direction.shape[-1]] + half_products(rows)[..., None] * direction
+
+
+def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) -> Tensor:
+    """Elementwise complex product of vectors stored ``[re | im]``, broadcasting: two ``[..., 2d]`` -> ``[..., 2d]``."""
+    left_re, left_im = left.chunk(2, dim=-1)
+    right_re, right_im = right.chunk(2, dim=-1)
+    if conjugate_right:
+        right_im = -right_im
+    return torch.cat([left_re * right_re - left_im * right_im, left_re * right_im + left_im * right_re], dim=-1)
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, column: int) -> tuple[Tensor, Tensor]:
+    """Some of the triples ``[T, 3]`` and their weights ``[T]``: those of `rows` int64 ``[B]``.
+
+    The order within a batch is free. A faster kernel may sort the triples by the place of the entity in their `column`
+    along a line (`places` int64 ``[E]``), so that neighbours share what is in the cache.
+    """
+    del places, column
+    return triples[rows], weights[rows]
+
+
+# --- negatives ------------------------------------------------------------------------------------------------------
+
+
+def fold(index: Tensor, size: int, reflect: bool) -> Tensor:
+    """Bring indices that ran over an end of a line back into ``0 .. size - 1``: round the corner, or mirrored."""
+    if not reflect:
+        return index.remainder(size)
+    index = index.remainder(2 * size)
+    return torch.minimum(index, 2 * size - 1 - index)
+
+
+def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
+    """Entities at Gaussian distances along a line.
+
+    Args:
+        line: int64 ``[E]``, the entity at each place.
+        start: int64 ``[B]``, places.
+        noise: standard normal ``[B, N]``.
+        sigma: standard deviation in places.
+        reflect: mirror at the ends of the line instead of joining them.
+
+    Returns:
+        ``line[fold(start + round(sigma * noise))]``, int64 ``[B, N]``.
+    """
+    # The offset is rounded before it is added: float32 could not hold large indices exactly.
+    index = start[:, None] + (noise * sigma).round_().long()
+    return line[fold(index, len(line), reflect)]
+
+
+def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, repeats_from: float | None) -> Tensor:
+    """Which candidates are labelled as false negatives: bool ``[B, N]``.
+
+    Args:
+        keys: int64 ``[K]`` sorted: the known answers, as ``prefix * num_entities + entity``.
+        prefix: int64 ``[B]``: the query of each row.
+        entities: int64 ``[B, N]``: known answers among them are labelled.
+        num_entities: E.
+        repeats_from: in rows whose query has at least so many known answers, also label every draw that occurs again
+            later in its row; None for no row.
+    """
+    wanted = prefix[:, None] * num_entities + entities
+    if len(keys):
+        known = keys[torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)] == wanted
+    else:
+        known = torch.zeros_like(wanted, dtype=torch.bool)
+    if repeats_from is None:
+        return known
+    ends = torch.searchsorted(keys, torch.stack([prefix, prefix + 1]) * num_entities)
+    return known | (repeats(entities) & (ends[1] - ends[0] >= repeats_from)[:, None])
+
+
+def repeats(entities: Tensor) -> Tensor:
+    """Which draws occur again later in their row: ``[B, N]`` -> bool ``[B, N]``."""
+    ordered, position = entities.sort(dim=1, stable=True)
+    again = torch.zeros_like(entities, dtype=torch.bool)
+    again[:, :-1] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(again).scatter_(1, position, again)
+
+
+# --- loss -----------------------------------------------------------------------------------------------------------
+
+
+def negative_shares(logits: Tensor, known_true: Tensor, temperature: float) -> Tensor:
+    """Weight of each negative inside its row, zero where masked: ``[B, N]`` -> ``[B, N]``.
+
+    Equal weights count masked negatives in N; adversarial ones sum to 1 over the unmasked.
+    """
+    unmasked = ~known_true
+    if temperature == 0.0:
+        return unmasked.to(logits.dtype) / logits.shape[1]
+    scaled = torch.where(unmasked, temperature * logits, -torch.inf)
+    # A row that is masked throughout has no maximum; any finite one makes its shares zero rather than NaN.
+    top = scaled.amax(1, keepdim=True)
+    exponentials = torch.exp(scaled - torch.where(torch.isinf(top), 0.0, top))
+    return exponentials / exponentials.sum(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).tiny)
+
+
+def negative_loss(logits: Tensor, known_true: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    """``-sum_i w_i sum_j p_ij log sig(-s_ij)`` of negative logits ``[B, N]``, the known-true ones left out."""
+    share = negative_shares(logits.detach(), known_true, temperature)
+    return -(weight[:, None] * share * torch.where(known_true, 0.0, logsigmoid(-logits))).sum()
+
+
+def loss_terms(
+    positive: Tensor,
+    negative: Tensor,
+    substitution: Tensor | None,
+    known_true: Tensor,
+    weight: Tensor,
+    margin: float,
+    temperature: float,
+    substitution_weight: float,
+    substitution_regularization: float,
+) -> Tensor:
+    """The parts of the log-sigmoid loss: positives, negatives, substitution: ``[3]``.
+
+    Args:
+        positive: scores ``[B]``.
+        negative: scores ``[B, N]``.
+        substitution: scores ``[B, N]``, or None for the plain loss.
+        known_true: bool ``[B, N]``.
+        weight: ``[B]``, of any sum.
+        margin, temperature, substitution_weight, substitution_regularization: see `eans.losses`.
+    """
+    weight = weight / weight.sum()
+    up = -(weight * logsigmoid(positive + margin)).sum()
+    if substitution is None:
+        down = negative_loss(negative + margin, known_true, weight, temperature)
+        return torch.stack([up / 2, down / 2, torch.zeros_like(up)])
+    logit = substitution + margin
+    down = negative_loss(negative + margin - substitution_regularization * logit, known_true, weight, temperature)
+    missed = torch.where(known_true, -logsigmoid(logit), 0.0).sum() / known_true.sum().clamp(min=1)
+    predicted = substitution_weight * missed + substitution_regularization * logit.abs().mean()
+    return torch.stack([up / 2, down / 2, predicted])

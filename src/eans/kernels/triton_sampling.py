@@ -1,0 +1,141 @@
+"""Drawing along a line, and labelling false negatives, as one kernel each; one program per positive.
+
+`eans.kernels.reference_step` defines both.
+"""
+
+# Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from eans.kernels import reference_step
+
+# Candidates of one positive that a program holds at a time, and how many of the others it compares them with.
+CANDIDATES, OTHERS = 256, 64
+
+
+@triton.jit
+def _step_kernel(
+    entities,  # [B, N]
+    line,  # [E]
+    start,  # [B]
+    noise,  # [B, N]
+    size,
+    sigma,
+    negatives,
+    REFLECT: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    tiles = tl.cdiv(negatives, COLUMNS)
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < negatives
+    scaled = tl.load(noise + row * negatives + columns, mask=inside, other=0.0) * sigma
+    # To the nearest whole number, halves to even: adding and taking away 1.5 * 2^23 leaves no bits below 1. (Beyond
+    # 2^22 places fractions are cut off.)
+    rounded = tl.where(tl.abs(scaled) < 4194304.0, (scaled + 12582912.0) - 12582912.0, scaled)
+    index = tl.load(start + row) + rounded.to(tl.int64)
+    period = 2 * size if REFLECT else size
+    index = index % period
+    index = tl.where(index < 0, index + period, index)
+    if REFLECT:
+        index = tl.minimum(index, period - 1 - index)
+    tl.store(entities + row * negatives + columns, tl.load(line + index, mask=inside), mask=inside)
+
+
+def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
+    """`reference_step.step_along`."""
+    if noise.dtype != torch.float32:
+        return reference_step.step_along(line, start, noise, sigma, reflect)
+    batch, negatives = noise.shape
+    entities = torch.empty(batch, negatives, dtype=torch.int64, device=noise.device)
+    columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
+    with torch.cuda.device_of(noise):
+        _step_kernel[(batch * triton.cdiv(negatives, columns),)](
+            entities, line, start.contiguous(), noise.contiguous(), len(line), float(sigma), negatives,
+            REFLECT=reflect, COLUMNS=columns, num_warps=2, enable_fp_fusion=False,
+        )  # fmt: skip
+    return entities
+
+
+@triton.jit
+def _before(keys, wanted, low, high, steps):
+    """How many of the sorted ``keys[low : high]`` are below `wanted`, plus low; tensors of one shape."""
+    for _ in range(steps):
+        searching = low < high
+        middle = (low + high) // 2
+        below = tl.load(keys + middle, mask=searching, other=0) < wanted
+        low = tl.where(searching & below, middle + 1, low)
+        high = tl.where(searching & ~below, middle, high)
+    return low
+
+
+@triton.jit
+def _label_kernel(
+    known,  # [B, N]
+    keys,  # [K]
+    prefix,  # [B]
+    entities,  # [B, N]
+    num_keys,
+    num_entities,
+    steps,  # enough for a search among all keys
+    repeats_from,
+    negatives,
+    REPEATS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OTHERS: tl.constexpr,
+):
+    tiles = tl.cdiv(negatives, COLUMNS)
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < negatives
+    mine = tl.load(entities + row * negatives + columns, mask=inside, other=-1)
+
+    # The known answers of the row's query stand side by side.
+    lowest = tl.load(prefix + row) * num_entities
+    bounds = lowest + tl.arange(0, 2) * num_entities
+    zero = tl.zeros([2], dtype=tl.int64)
+    ends = _before(keys, bounds, zero, zero + num_keys, steps)
+    first = tl.min(ends, axis=0)
+    last = tl.max(ends, axis=0)
+
+    left = last - first
+    search = 0
+    while left > 0:
+        left = left // 2
+        search += 1
+    wanted = lowest + mine
+    none = tl.zeros([COLUMNS], dtype=tl.int64)
+    found = _before(keys, wanted, none + first, none + last, search)
+    labelled = tl.load(keys + found, mask=inside & (found < last), other=-1) == wanted
+
+    if REPEATS:
+        stop = tl.where(last - first >= repeats_from, negatives, 0)
+        ids = mine.to(tl.int32)[:, None]
+        # Counted in place and summed once: a sum across threads inside the loop would cost most of the time.
+        again = tl.zeros([COLUMNS, OTHERS], dtype=tl.int32)
+        for start in range(0, stop, OTHERS):
+            place = start + tl.arange(0, OTHERS)[None, :]
+            other = tl.load(entities + row * negatives + place, mask=place < negatives, other=-2).to(tl.int32)
+            again |= ((ids == other) & (place > columns[:, None])).to(tl.int32)
+        labelled = labelled | (tl.max(again, axis=1) > 0)
+    tl.store(known + row * negatives + columns, labelled, mask=inside)
+
+
+def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, repeats_from: float | None) -> Tensor:
+    """`reference_step.label`."""
+    batch, negatives = entities.shape
+    known = torch.empty(batch, negatives, dtype=torch.bool, device=entities.device)
+    columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
+    with torch.cuda.device_of(entities):
+        _label_kernel[(batch * triton.cdiv(negatives, columns),)](
+            known, keys, prefix.contiguous(), entities.contiguous(), len(keys), num_entities,
+            len(keys).bit_length(), 0.0 if repeats_from is None else float(repeats_from), negatives,
+            REPEATS=repeats_from is not None, COLUMNS=columns, OTHERS=OTHERS, num_warps=4,
+        )  # fmt: skip
+    return known

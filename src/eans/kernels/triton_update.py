@@ -1,0 +1,234 @@
+"""Dense Adam for one table as one kernel, which adds up the parts of the gradient on the way.
+
+One program per (row of the table, slice of columns) sums what the row's candidate pairs, its gathered rows and the
+other parts of `eans.kernels.pending` contribute, and applies the step at once: the gradient never exists as a table.
+Rows without a gradient still move by their momentum. No atomics: the same bits every time.
+"""
+
+# Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from eans.kernels.pending import Pending
+from eans.kernels.triton_entity import ENTITY_TILES, walk_pairs
+from eans.kernels.triton_sort import sorted_ids
+from eans.kernels.triton_tiles import Tile, fitted, load_planes
+
+# Rows are gathered rows of one table row.
+PLAIN_TILE = Tile(4, 256, 1)
+
+
+@triton.jit
+def _advance_kernel(step, factors, rate, BETA1: tl.constexpr, BETA2: tl.constexpr):
+    """Count a step; `factors` = the size of the step and the factor of the root, both corrected for the start."""
+    count = tl.load(step) + 1.0
+    tl.store(step, count)
+    count = count.to(tl.float64)
+    first = 1.0 - tl.exp(count * tl.log(tl.full((), BETA1, tl.float64)))
+    second = 1.0 - tl.exp(count * tl.log(tl.full((), BETA2, tl.float64)))
+    tl.store(factors, tl.load(rate).to(tl.float64) / first)
+    tl.store(factors + 1, 1.0 / tl.sqrt(second))
+
+
+def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor) -> None:
+    """Add 1 to the counter `step` and set `out` ``[2]`` to what `update` needs; nothing waits for the device."""
+    _advance_kernel[(1,)](step, out, rate, BETA1=betas[0], BETA2=betas[1])
+
+
+@triton.jit
+def _apply(
+    table, averages, squares, factors, place, value, gradient, inside,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr,
+):  # fmt: skip
+    """Adam for the numbers `value` at offsets `place`."""
+    average = tl.load(averages + place, mask=inside)
+    square = tl.load(squares + place, mask=inside)
+    average += (gradient - average) * (1.0 - BETA1)
+    square = square * BETA2 + gradient * gradient * (1.0 - BETA2)
+    size = tl.load(factors)
+    root = tl.load(factors + 1)
+    tl.store(averages + place, average, mask=inside)
+    tl.store(squares + place, square, mask=inside)
+    tl.store(table + place, value - size * average / (tl.sqrt(square) * root + EPSILON), mask=inside)
+
+
+@triton.jit
+def _update_kernel(
+    table,  # [E, F]
+    averages,  # [E, F]
+    squares,  # [E, F]
+    factors,  # [2]
+    gradient,  # [Q, B, N], or [2, B, N] with MEAN; or None
+    queries,  # [Q, B, F] or None
+    order,  # [M] or None
+    starts,  # [E + 1] or None
+    line,  # [E] or None
+    rows,  # [M, F] or None
+    leading,  # [E, LEADING] or None
+    dense,  # [E, F] or None
+    products,  # [E] or None
+    cubes,  # scalar or None
+    num_rows,
+    batch,
+    pairs,
+    N: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PLANES: tl.constexpr,
+    KIND: tl.constexpr,
+    Q: tl.constexpr,
+    MEAN: tl.constexpr,
+    LEADING: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+):
+    """One slice of columns of one row; in two planes of WIDTH columns when the halves of a row belong together."""
+    FULL: tl.constexpr = PLANES * WIDTH
+    PLANE_KIND: tl.constexpr = "modulus" if PLANES == 2 else "l1"
+    place = tl.program_id(0) % num_rows
+    part = tl.program_id(0) // num_rows
+    row = place.to(tl.int64)
+    if line is not None:
+        row = tl.load(line + place)
+    columns = part * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    within = columns < WIDTH
+    here = row * FULL + columns
+    value = load_planes(table + here, within, WIDTH, PLANE_KIND)
+    first_plane = tl.zeros([1, COLUMNS], dtype=table.dtype.element_ty)
+    second_plane = first_plane
+
+    if order is not None:
+        first = tl.load(starts + place).to(tl.int32)
+        last = tl.load(starts + place + 1).to(tl.int32)
+        if queries is None:
+            total_re = tl.zeros([ROWS, COLUMNS], dtype=table.dtype.element_ty)
+            total_im = total_re
+            for start in range(first, last, ROWS):
+                which = start + tl.arange(0, ROWS)[:, None]
+                mine = (which < last) & within
+                source = tl.load(order + tl.minimum(which, last - 1)) * FULL + columns
+                total_re += tl.load(rows + source, mask=mine, other=0.0)
+                if PLANES == 2:
+                    total_im += tl.load(rows + source + WIDTH, mask=mine, other=0.0)
+        else:
+            if rows is not None:
+                # A stable sort: numbers from `pairs` on, the gathered rows, stand at the end of the segment.
+                source = tl.load(order + last - 1, mask=last > first, other=0)
+                while source >= pairs:
+                    offset = (source - pairs) * FULL + columns
+                    gathered = load_planes(rows + offset, within, WIDTH, PLANE_KIND)
+                    first_plane += gathered[0]
+                    second_plane += gathered[1]
+                    last -= 1
+                    source = tl.load(order + last - 1, mask=last > first, other=0)
+            total_re, total_im, _ = walk_pairs(
+                first, last, value, 0.0, gradient, queries, None, order, batch, columns, within,
+                N, FULL, WIDTH, KIND, Q, MEAN, False, ROWS, COLUMNS,
+            )  # fmt: skip
+        first_plane += tl.sum(total_re, axis=0)[None, :]
+        second_plane += tl.sum(total_im, axis=0)[None, :]
+    if leading is not None:
+        first_plane += tl.load(leading + row * LEADING + columns, mask=within & (columns < LEADING), other=0.0)
+        if PLANES == 2:
+            after = columns + WIDTH
+            second_plane += tl.load(leading + row * LEADING + after, mask=within & (after < LEADING), other=0.0)
+    if dense is not None:
+        other = load_planes(dense + here, within, WIDTH, PLANE_KIND)
+        first_plane += other[0]
+        second_plane += other[1]
+    if products is not None:
+        pull = tl.load(products + row)
+        first_plane += pull * value[1]
+        second_plane += pull * value[0]
+    if cubes is not None:
+        weight = 3.0 * tl.load(cubes)
+        first_plane += weight * value[0] * tl.abs(value[0])
+        second_plane += weight * value[1] * tl.abs(value[1])
+
+    _apply(table, averages, squares, factors, here, value[0], first_plane, within, BETA1, BETA2, EPSILON)
+    if PLANES == 2:
+        _apply(table, averages, squares, factors, here + WIDTH, value[1], second_plane, within, BETA1, BETA2, EPSILON)
+
+
+def update(
+    table: Tensor,
+    averages: Tensor,
+    squares: Tensor,
+    factors: Tensor,
+    pending: Pending,
+    dense: Tensor | None,
+    betas: tuple[float, float],
+    epsilon: float,
+    line: tuple[Tensor, Tensor] | None = None,
+) -> None:
+    """One step of Adam in place, with the gradient ``dense`` plus all pending parts.
+
+    Args:
+        table, averages, squares: ``[E, F]``: the numbers and Adam's two moments.
+        factors: from `advance`.
+        pending: parts of the gradient.
+        dense: ``[E, F]`` or None: the rest of it.
+        betas, epsilon: of Adam.
+        line: an order of the rows, so that neighbours share what is in the cache: the row at each place and the place
+            of each row, int64 ``[E]``; None for the table's own.
+    """
+    num_rows, full = table.shape
+    rows = torch.cat([part.gradient for part in pending.rows]) if len(pending.rows) > 1 else None
+    if len(pending.rows) == 1:
+        rows = pending.rows[0].gradient
+    candidates = pending.candidates[0] if pending.candidates else None
+    ids = [part.ids for part in pending.rows]
+    if candidates is not None:
+        ids.insert(0, candidates.entities.reshape(-1))
+    order = starts = None
+    if ids:
+        numbers = torch.cat(ids) if len(ids) > 1 else ids[0]
+        order, starts = sorted_ids(numbers if line is None else line[1][numbers], num_rows)
+    halved = (candidates is not None and candidates.kind == "modulus") or bool(pending.products)
+    width = full // 2 if halved else full
+    tile = fitted(ENTITY_TILES[candidates.kind] if candidates is not None else PLAIN_TILE, width)
+    with torch.cuda.device_of(table):
+        _update_kernel[(num_rows * triton.cdiv(width, tile.columns),)](
+            table,
+            averages,
+            squares,
+            factors,
+            None if candidates is None else candidates.gradient,
+            None if candidates is None else candidates.queries,
+            order,
+            starts,
+            None if line is None else line[0],
+            rows,
+            pending.leading[0] if pending.leading else None,
+            dense,
+            _sum(pending.products),
+            _sum(pending.cubes),
+            num_rows,
+            1 if candidates is None else candidates.queries.shape[1],
+            0 if candidates is None else candidates.entities.numel(),
+            N=1 if candidates is None else max(1, candidates.entities.shape[1]),
+            WIDTH=width,
+            PLANES=2 if halved else 1,
+            KIND="l1" if candidates is None else candidates.kind,
+            Q=1 if candidates is None else len(candidates.queries),
+            MEAN=candidates is not None and candidates.mean_rest,
+            LEADING=pending.leading[0].shape[1] if pending.leading else 0,
+            ROWS=tile.rows,
+            COLUMNS=tile.columns,
+            BETA1=betas[0],
+            BETA2=betas[1],
+            EPSILON=epsilon,
+            num_warps=tile.warps,
+        )
+
+
+def _sum(parts: list[Tensor]) -> Tensor | None:
+    return None if not parts else parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)

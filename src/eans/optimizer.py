@@ -1,0 +1,58 @@
+"""Dense Adam, and the one kernel per table that does it on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from eans import kernels
+from eans.kernels.pending import collect
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
+
+class Adam(torch.optim.Adam):
+    """Adam for whole tables: rows without a gradient still move by their momentum, which the results depend on.
+
+    Where the kernels allow it, the tables collect the parts of their gradients, and one kernel per table adds them up
+    and applies the step, so that no gradient of a table's size is made; elsewhere this is PyTorch's fused Adam. The
+    state has the same names and meaning either way.
+
+    Args:
+        parameters: tables ``[rows, columns]``.
+        rate: the learning rate, a scalar on the device of the tables, so that a recorded step can read it.
+        line: an order of the first table's rows in which those that are used together stand close (see `Sampler.line`).
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], rate: Tensor, line: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        self.tables = list(parameters)
+        super().__init__(self.tables, lr=rate, betas=BETAS, eps=EPSILON, fused=True, capturable=rate.is_cuda)
+        self.rate = rate
+        self.kernels = kernels.optimizer_kernels(rate.device)
+        self.line = line
+        if self.kernels is not None:
+            self.pending = [collect(table) for table in self.tables]
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step with the gradients of the last backward pass."""
+        if self.kernels is None:
+            super().step(closure)
+            return
+        for index, (table, pending) in enumerate(zip(self.tables, self.pending, strict=True)):
+            state = self.state[table]
+            if not state:
+                state["step"] = torch.zeros((), device=table.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
+            factors = table.new_empty(2)
+            self.kernels.advance(state["step"], self.rate, BETAS, factors)
+            self.kernels.update(
+                table, state["exp_avg"], state["exp_avg_sq"], factors, pending, table.grad, BETAS, EPSILON,
+                self.line if index == 0 else None,
+            )  # fmt: skip
+            pending.clear()

@@ -34,9 +34,8 @@ class Adam(torch.optim.Adam):
         super().__init__(self.tables, lr=rate, betas=BETAS, eps=EPSILON, fused=True, capturable=rate.is_cuda)
         self.rate = rate
         self.kernels = kernels.optimizer_kernels(rate.device)
-        self.line = line
         if self.kernels is not None:
-            self.pending = [collect(table) for table in self.tables]
+            self.pending = [collect(table, line if index == 0 else None) for index, table in enumerate(self.tables)]
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -44,15 +43,13 @@ class Adam(torch.optim.Adam):
         if self.kernels is None:
             super().step(closure)
             return
-        for index, (table, pending) in enumerate(zip(self.tables, self.pending, strict=True)):
+        for table, pending in zip(self.tables, self.pending, strict=True):
             state = self.state[table]
             if not state:
                 state["step"] = torch.zeros((), device=table.device)
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
             factors = table.new_empty(2)
             self.kernels.advance(state["step"], self.rate, BETAS, factors)
-            self.kernels.update(
-                table, state["exp_avg"], state["exp_avg_sq"], factors, pending, table.grad, BETAS, EPSILON,
-                self.line if index == 0 else None,
-            )  # fmt: skip
+            moments = state["exp_avg"], state["exp_avg_sq"]
+            self.kernels.update(table, *moments, factors, pending, table.grad, BETAS, EPSILON)
             pending.clear()

@@ -47,6 +47,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_sampling, "CANDIDATES", 4)
     monkeypatch.setattr(triton_sampling, "OTHERS", 4)
     monkeypatch.setattr(triton_update, "PLAIN_TILE", Tile(2, 8, 1))
+    monkeypatch.setattr(triton_update, "FEW_USES", 0)
     poison(monkeypatch)
 
 
@@ -198,16 +199,16 @@ def test_a_loss_that_is_not_finite_shows() -> None:
 class Twins:
     """The same table twice: one collects parts and is updated by the kernel, the other is left to PyTorch."""
 
-    def __init__(self, rows: int, columns: int) -> None:
+    def __init__(self, rows: int, columns: int, line: tuple[Tensor, Tensor] | None = None) -> None:
         start = normal(rows, columns, seed=3)
         self.fast, self.plain = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-        self.pending = collect(self.fast)
+        self.pending = collect(self.fast, line)
         self.rate = torch.tensor(0.1, dtype=torch.float64, device=DEVICE)
         self.adam = torch.optim.Adam([self.plain], lr=0.1)
         self.state = [torch.zeros_like(start), torch.zeros_like(start)]
         self.count = torch.zeros((), device=DEVICE)
 
-    def step(self, loss: Callable[[Any, Tensor], Tensor], line: tuple[Tensor, Tensor] | None = None) -> None:
+    def step(self, loss: Callable[[Any, Tensor], Tensor]) -> None:
         """`loss` is called with the fast module of operations and its table, then with the reference."""
         self.fast.grad = self.plain.grad = None
         loss(FAST, self.fast).backward()
@@ -215,9 +216,7 @@ class Twins:
         factors = self.fast.new_empty(2)
         triton_update.advance(self.count, self.rate, (0.9, 0.999), factors)
         with torch.no_grad():
-            triton_update.update(
-                self.fast, *self.state, factors, self.pending, self.fast.grad, (0.9, 0.999), 1e-8, line
-            )
+            triton_update.update(self.fast, *self.state, factors, self.pending, self.fast.grad, (0.9, 0.999), 1e-8)
         self.pending.clear()
         self.adam.step()
         torch.testing.assert_close(self.fast.detach(), self.plain.detach(), rtol=1e-9, atol=1e-11)
@@ -250,28 +249,35 @@ def line() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_update_with_candidates_and_rows(kind: Comparison, count: int, ordered: bool) -> None:
-    twins = Twins(9, 22)
+    twins = Twins(9, 22, line() if ordered else None)
     queries = normal(count, 2, 22, seed=4)
     for seed in range(2):
         outer, rows = normal(min(count, 2), 2, 4, seed=seed), normal(2, 3, 22, seed=seed + 7)
 
-        def loss(ops: Any, table: Tensor, outer: Tensor = outer, rows: Tensor = rows) -> Tensor:
+        def loss(
+            ops: Any, table: Tensor, outer: Tensor = outer, rows: Tensor = rows, early: bool = seed == 0
+        ) -> Tensor:
+            gathered = ops.gather(table, IDS) if early else None
             scores = ops.compare(kind, queries, table, ENTITIES, None, None, True)
-            total: Tensor = (scores * outer).sum() + (ops.gather(table, IDS) * rows).sum()
+            if gathered is None:  # too late for what was planned at the comparison
+                gathered = ops.gather(table, IDS)
+            total: Tensor = (scores * outer).sum() + (gathered * rows).sum()
             return total
 
-        twins.step(loss, line() if ordered else None)
+        twins.step(loss)
         assert twins.fast.grad is None
 
 
-def test_update_with_everything_at_once() -> None:
-    twins = Twins(9, 22)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_update_with_everything_at_once(ordered: bool) -> None:
+    twins = Twins(9, 22, line() if ordered else None)
     queries, shifts, outer = normal(2, 2, 11, seed=4), normal(2, 2, 11, seed=5), normal(2, 2, 4, seed=6)
     rows = normal(2, 3, 22, seed=7)
 
     def loss(ops: Any, table: Tensor) -> Tensor:
+        gathered = ops.gather(table, IDS)
         scores = ops.compare("l1", queries, table[:, :11], ENTITIES, shifts, ops.half_products(table))
-        total: Tensor = (scores * outer).sum() + (ops.gather(table, IDS) * rows).sum() + 0.1 * ops.cubes(table)
+        total: Tensor = (scores * outer).sum() + (gathered * rows).sum() + 0.1 * ops.cubes(table)
         return total + table.square().sum()  # what no kernel knows of
 
     for _ in range(2):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from eans.kernels.aside import Aside
 from eans.kernels.reference import Comparison
 
 
@@ -27,10 +28,34 @@ class CandidateGradient(NamedTuple):
 
 
 class RowGradient(NamedTuple):
-    """The gradient ``[M, F]`` of the rows with ids int64 ``[M]``."""
+    """The gradient ``[M, F]`` of the rows with ids int64 ``[M]``; `ticket` says which gathering it was."""
 
+    ticket: int
     ids: Tensor
     gradient: Tensor
+
+
+class Segments(NamedTuple):
+    """Where each row of a table is used: by candidate pairs first, then by gathered rows.
+
+    Attributes:
+        order: int64 ``[M]``: numbers below `pairs` are positions in the candidates ``[B * N]``, the others, less
+            `pairs`, positions in the gathered rows; both ascending for one row of the table.
+        starts: int64 ``[E + 1]``: the uses of the row at place v are ``order[starts[v] : starts[v + 1]]``.
+        pairs: B * N.
+    """
+
+    order: Tensor
+    starts: Tensor
+    pairs: int
+
+
+class Plan(NamedTuple):
+    """Segments that are sorted ahead: of the candidates `entities` and of the first `gatherings`."""
+
+    entities: Tensor
+    gatherings: int
+    segments: Segments
 
 
 @dataclass
@@ -38,29 +63,50 @@ class Pending:
     """Parts of one table's gradient.
 
     Attributes:
+        line: an order of the rows in which those that are used together stand close: the row at each place and the
+            place of each row, int64 ``[E]``; None for the table's own order.
+        aside: where the uses are sorted while the scores are computed.
         candidates: at most one.
         rows: of gathered rows.
         leading: ``[E, D]`` of the first D columns, at most one.
         products: ``[E]`` of the products of each row's halves, at most one.
         cubes: scalars; each stands for the gradient of ``scalar * sum |x|^3`` over the table.
+        gathered: the ids of everything gathered so far, ``[M]`` each.
+        plan: for the first comparison.
     """
 
+    line: tuple[Tensor, Tensor] | None
+    aside: Aside
     candidates: list[CandidateGradient] = field(default_factory=list)
     rows: list[RowGradient] = field(default_factory=list)
     leading: list[Tensor] = field(default_factory=list)
     products: list[Tensor] = field(default_factory=list)
     cubes: list[Tensor] = field(default_factory=list)
 
+    gathered: list[Tensor] = field(default_factory=list)
+    plan: Plan | None = None
+
+    def gather(self, ids: Tensor) -> int:
+        """Note that rows int64 ``[M]`` were gathered; returns the ticket of their gradient."""
+        self.gathered.append(ids)
+        return len(self.gathered) - 1
+
+    def planned(self, entities: Tensor) -> Segments | None:
+        """The segments of these very candidates, if they were planned."""
+        return self.plan.segments if self.plan is not None and self.plan.entities is entities else None
+
     def clear(self) -> None:
         """Forget all parts."""
+        self.plan = None
+        self.gathered.clear()
         for parts in (self.candidates, self.rows, self.leading, self.products, self.cubes):
             parts.clear()
 
 
-def collect(table: nn.Parameter) -> Pending:
+def collect(table: nn.Parameter, line: tuple[Tensor, Tensor] | None = None) -> Pending:
     """Let the table collect parts of its gradient from now on."""
     holder: Any = table
-    holder.pending = Pending()
+    holder.pending = Pending(line, Aside(table.device))
     pending: Pending = holder.pending
     return pending
 

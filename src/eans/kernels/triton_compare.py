@@ -22,6 +22,7 @@ from eans.kernels.reference import Comparison, with_mean_rest
 from eans.kernels.triton_entity import entity_gradients
 from eans.kernels.triton_query import query_gradients
 from eans.kernels.triton_tiles import Tile, check_types, fitted, load_planes, width_of
+from eans.kernels.triton_update import plan
 
 # Queries that one launch compares with a candidate row: as many as one training step has.
 MOST_QUERIES = 3
@@ -218,6 +219,8 @@ class _Compare(torch.autograd.Function):
             shifts, scalars = shifts.contiguous(), scalars.contiguous()
         ctx.kind, ctx.mean_rest = kind, mean_rest
         ctx.save_for_backward(queries, table, entities, shifts, scalars)
+        if ctx.pending is not None and ctx.pending.plan is None and ctx.needs_input_grad[2]:
+            plan(ctx.pending, entities, len(table))
         with torch.cuda.device_of(queries):
             return forward_scores(kind, queries, table, entities, shifts, scalars, mean_rest)
 
@@ -237,7 +240,7 @@ class _Compare(torch.autograd.Function):
             if waits and whole and not ctx.pending.candidates:
                 ctx.pending.candidates.append(CandidateGradient(ctx.kind, ctx.mean_rest, gradient, queries, entities))
             elif needs_table or needs_scalars:
-                to_table, to_scalars = entity_gradients(*arguments)
+                to_table, to_scalars = entity_gradients(*arguments, ctx.pending)
                 if waits and not ctx.pending.leading:
                     ctx.pending.leading.append(to_table)
                     to_table = None

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from eans.kernels.pending import Pending, Segments
 from eans.kernels.reference import Comparison
 from eans.kernels.triton_sort import sorted_ids
 from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candidate, width_of
@@ -84,18 +85,26 @@ def walk_pairs(
 
 
 @triton.jit
+def last_use(order, first, last):
+    """The last number of ``order[first : last]``; -1 if there is none."""
+    return tl.load(order + last - 1, mask=last > first, other=-1)
+
+
+@triton.jit
 def _entity_kernel(
     to_table,  # [E, D]
     to_scalars,  # [slices, E] or None
     gradient,  # [Q, B, N], or [2, B, N] with MEAN
     queries,  # [Q, B, D]
     table,  # [E, D], rows STRIDE apart
-    order,  # [B * N]
+    order,  # [M]
     starts,  # [E + 1]
+    line,  # [E] or None
     shifts,  # [Q, B, D] or None
     scalars,  # [E] or None
     num_entities,
     batch,
+    pairs,
     N: tl.constexpr,
     DIM: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -111,16 +120,21 @@ def _entity_kernel(
 
     Entities are the fast axis: the programs that run at one time then share a slice of the queries.
     """
-    entity = (tl.program_id(0) % num_entities).to(tl.int64)
+    place = tl.program_id(0) % num_entities
     part = tl.program_id(0) // num_entities
+    entity = place.to(tl.int64)
+    if line is not None:
+        entity = tl.load(line + place)
     columns = part * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     within = columns < WIDTH
     row = load_planes(table + entity * STRIDE + columns, within, WIDTH, KIND)
     scalar = 0.0
     if SHIFTED:
         scalar = tl.load(scalars + entity)
-    first = tl.load(starts + entity).to(tl.int32)
-    last = tl.load(starts + entity + 1).to(tl.int32)
+    first = tl.load(starts + place).to(tl.int32)
+    last = tl.load(starts + place + 1).to(tl.int32)
+    while last_use(order, first, last) >= pairs:  # gathered rows, which stand last
+        last -= 1
 
     total_re, total_im, along = walk_pairs(
         first, last, row, scalar, gradient, queries, shifts, order, batch, columns, within,
@@ -144,10 +158,12 @@ def entity_gradients(
     shifts: Tensor | None,
     scalars: Tensor | None,
     mean_rest: bool,
+    pending: Pending | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of the table ``[E, D]`` and of the scalars ``[E]`` from that of the scores.
 
-    Arguments as of `compare`, contiguous except for the stride of the table's rows. An entity that is drawn far more
+    Arguments as of `compare`, contiguous except for the stride of the table's rows; `pending` may hold the segments of
+    the entities, along its line. An entity that is drawn far more
     often than the others is walked by as few programs as any other, one after the other: correct, but slow.
     """
     count, batch, dim = queries.shape
@@ -155,7 +171,12 @@ def entity_gradients(
     width = width_of(kind, dim)
     tile = fitted(ENTITY_TILES[kind], width)
     slices = triton.cdiv(width, tile.columns)
-    order, starts = sorted_ids(entities.reshape(-1), num_entities)
+    line, segments = None, None if pending is None else pending.planned(entities)
+    if pending is not None and segments is not None:
+        pending.aside.join()
+        line = None if pending.line is None else pending.line[0]
+    else:
+        segments = Segments(*sorted_ids(entities.reshape(-1), num_entities), entities.numel())
     to_table = queries.new_empty(num_entities, dim)
     to_scalars = None if scalars is None else queries.new_empty(slices, num_entities)
     _entity_kernel[(num_entities * slices,)](
@@ -164,12 +185,14 @@ def entity_gradients(
         gradient,
         queries,
         table,
-        order,
-        starts,
+        segments.order,
+        segments.starts,
+        line,
         shifts,
         scalars,
         num_entities,
         batch,
+        segments.pairs,
         N=max(1, entities.shape[1]),
         DIM=dim,
         WIDTH=width,

@@ -25,6 +25,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
         ctx.pending = pending_of(table)
         ctx.save_for_backward(ids)
+        ctx.ticket = ctx.pending.gather(ids.reshape(-1))
         return embedding(ids, table)
 
     @staticmethod
@@ -32,7 +33,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
         (ids,) = ctx.saved_tensors
         flat = gradient.reshape(-1, gradient.shape[-1]).contiguous()
-        ctx.pending.rows.append(RowGradient(ids.reshape(-1), flat))
+        ctx.pending.rows.append(RowGradient(ctx.ticket, ids.reshape(-1), flat))
         return None, None
 
 

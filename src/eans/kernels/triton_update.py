@@ -15,13 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eans.kernels.pending import Pending
-from eans.kernels.triton_entity import ENTITY_TILES, walk_pairs
+from eans.kernels.pending import CandidateGradient, Pending, Plan, RowGradient, Segments
+from eans.kernels.triton_entity import ENTITY_TILES, last_use, walk_pairs
 from eans.kernels.triton_sort import sorted_ids
 from eans.kernels.triton_tiles import Tile, fitted, load_planes
 
-# Rows are gathered rows of one table row.
-PLAIN_TILE = Tile(4, 256, 1)
+# Rows are uses of one row of the table. Where a row has few of them on average, Adam's own traffic counts most.
+PLAIN_TILE, FEW_TILE, FEW_USES = Tile(4, 256, 1), Tile(1, 256, 2), 4
 
 
 @triton.jit
@@ -84,6 +84,7 @@ def _update_kernel(
     Q: tl.constexpr,
     MEAN: tl.constexpr,
     LEADING: tl.constexpr,
+    FOLLOWING: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     BETA1: tl.constexpr,
@@ -108,7 +109,16 @@ def _update_kernel(
     if order is not None:
         first = tl.load(starts + place).to(tl.int32)
         last = tl.load(starts + place + 1).to(tl.int32)
-        if queries is None:
+        if FOLLOWING:
+            # Gathered rows stand at the end of the segment. There are few of them.
+            source = last_use(order, first, last)
+            while source >= pairs:
+                gathered = load_planes(rows + (source - pairs) * FULL + columns, within, WIDTH, PLANE_KIND)
+                first_plane += gathered[0]
+                second_plane += gathered[1]
+                last -= 1
+                source = last_use(order, first, last)
+        elif rows is not None:
             total_re = tl.zeros([ROWS, COLUMNS], dtype=table.dtype.element_ty)
             total_im = total_re
             for start in range(first, last, ROWS):
@@ -118,23 +128,15 @@ def _update_kernel(
                 total_re += tl.load(rows + source, mask=mine, other=0.0)
                 if PLANES == 2:
                     total_im += tl.load(rows + source + WIDTH, mask=mine, other=0.0)
-        else:
-            if rows is not None:
-                # A stable sort: numbers from `pairs` on, the gathered rows, stand at the end of the segment.
-                source = tl.load(order + last - 1, mask=last > first, other=0)
-                while source >= pairs:
-                    offset = (source - pairs) * FULL + columns
-                    gathered = load_planes(rows + offset, within, WIDTH, PLANE_KIND)
-                    first_plane += gathered[0]
-                    second_plane += gathered[1]
-                    last -= 1
-                    source = tl.load(order + last - 1, mask=last > first, other=0)
+            first_plane += tl.sum(total_re, axis=0)[None, :]
+            second_plane += tl.sum(total_im, axis=0)[None, :]
+        if queries is not None:
             total_re, total_im, _ = walk_pairs(
                 first, last, value, 0.0, gradient, queries, None, order, batch, columns, within,
                 N, FULL, WIDTH, KIND, Q, MEAN, False, ROWS, COLUMNS,
             )  # fmt: skip
-        first_plane += tl.sum(total_re, axis=0)[None, :]
-        second_plane += tl.sum(total_im, axis=0)[None, :]
+            first_plane += tl.sum(total_re, axis=0)[None, :]
+            second_plane += tl.sum(total_im, axis=0)[None, :]
     if leading is not None:
         first_plane += tl.load(leading + row * LEADING + columns, mask=within & (columns < LEADING), other=0.0)
         if PLANES == 2:
@@ -158,6 +160,38 @@ def _update_kernel(
         _apply(table, averages, squares, factors, here + WIDTH, value[1], second_plane, within, BETA1, BETA2, EPSILON)
 
 
+def plan(pending: Pending, entities: Tensor, num_rows: int) -> None:
+    """Sort the uses of a table beside the work that follows: of the candidates ``[B, N]``, and what was gathered."""
+    gathered = list(pending.gathered)
+    with pending.aside:
+        segments = _segments(entities, gathered, num_rows, pending.line)
+    pending.plan = Plan(entities, len(gathered), segments)
+
+
+def _segments(
+    entities: Tensor | None, gathered: list[Tensor], num_rows: int, line: tuple[Tensor, Tensor] | None
+) -> Segments:
+    ids = gathered if entities is None else [entities.reshape(-1), *gathered]
+    numbers = torch.cat(ids) if len(ids) > 1 else ids[0]
+    order, starts = sorted_ids(numbers if line is None else line[1][numbers], num_rows)
+    return Segments(order, starts, 0 if entities is None else entities.numel())
+
+
+def _uses(pending: Pending, rows: list[RowGradient], num_rows: int) -> Segments | None:
+    """The segments of the parts that must be added up: from the plan, if it was for exactly these."""
+    candidates = pending.candidates[0] if pending.candidates else None
+    if pending.plan is not None:
+        pending.aside.join()
+        whole = [part.ticket for part in rows] == list(range(pending.plan.gatherings))
+        if whole and (candidates is None or candidates.entities is pending.plan.entities):
+            return pending.plan.segments
+    if candidates is None and not rows:
+        return None
+    return _segments(
+        None if candidates is None else candidates.entities, [part.ids for part in rows], num_rows, pending.line
+    )
+
+
 def update(
     table: Tensor,
     averages: Tensor,
@@ -167,7 +201,6 @@ def update(
     dense: Tensor | None,
     betas: tuple[float, float],
     epsilon: float,
-    line: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """One step of Adam in place, with the gradient ``dense`` plus all pending parts.
 
@@ -177,24 +210,16 @@ def update(
         pending: parts of the gradient.
         dense: ``[E, F]`` or None: the rest of it.
         betas, epsilon: of Adam.
-        line: an order of the rows, so that neighbours share what is in the cache: the row at each place and the place
-            of each row, int64 ``[E]``; None for the table's own.
     """
     num_rows, full = table.shape
-    rows = torch.cat([part.gradient for part in pending.rows]) if len(pending.rows) > 1 else None
-    if len(pending.rows) == 1:
-        rows = pending.rows[0].gradient
     candidates = pending.candidates[0] if pending.candidates else None
-    ids = [part.ids for part in pending.rows]
-    if candidates is not None:
-        ids.insert(0, candidates.entities.reshape(-1))
-    order = starts = None
-    if ids:
-        numbers = torch.cat(ids) if len(ids) > 1 else ids[0]
-        order, starts = sorted_ids(numbers if line is None else line[1][numbers], num_rows)
+    parts = sorted(pending.rows, key=lambda part: part.ticket)
+    uses = _uses(pending, parts, num_rows)
+    gradients = [part.gradient for part in parts]
+    rows = torch.cat(gradients) if len(gradients) > 1 else gradients[0] if gradients else None
     halved = (candidates is not None and candidates.kind == "modulus") or bool(pending.products)
     width = full // 2 if halved else full
-    tile = fitted(ENTITY_TILES[candidates.kind] if candidates is not None else PLAIN_TILE, width)
+    tile = fitted(_tile(candidates, num_rows), width)
     with torch.cuda.device_of(table):
         _update_kernel[(num_rows * triton.cdiv(width, tile.columns),)](
             table,
@@ -203,9 +228,9 @@ def update(
             factors,
             None if candidates is None else candidates.gradient,
             None if candidates is None else candidates.queries,
-            order,
-            starts,
-            None if line is None else line[0],
+            None if uses is None else uses.order,
+            None if uses is None else uses.starts,
+            None if pending.line is None else pending.line[0],
             rows,
             pending.leading[0] if pending.leading else None,
             dense,
@@ -213,7 +238,7 @@ def update(
             _sum(pending.cubes),
             num_rows,
             1 if candidates is None else candidates.queries.shape[1],
-            0 if candidates is None else candidates.entities.numel(),
+            0 if uses is None else uses.pairs,
             N=1 if candidates is None else max(1, candidates.entities.shape[1]),
             WIDTH=width,
             PLANES=2 if halved else 1,
@@ -221,6 +246,7 @@ def update(
             Q=1 if candidates is None else len(candidates.queries),
             MEAN=candidates is not None and candidates.mean_rest,
             LEADING=pending.leading[0].shape[1] if pending.leading else 0,
+            FOLLOWING=uses is not None and uses.pairs > 0 and rows is not None,
             ROWS=tile.rows,
             COLUMNS=tile.columns,
             BETA1=betas[0],
@@ -228,6 +254,12 @@ def update(
             EPSILON=epsilon,
             num_warps=tile.warps,
         )
+
+
+def _tile(candidates: CandidateGradient | None, num_rows: int) -> Tile:
+    if candidates is None:
+        return PLAIN_TILE
+    return FEW_TILE if candidates.entities.numel() < FEW_USES * num_rows else ENTITY_TILES[candidates.kind]
 
 
 def _sum(parts: list[Tensor]) -> Tensor | None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError
 from eans.graph import Side
+from eans.kernels.aside import Aside
 from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty
 from eans.models import Model, Scores
 from eans.optimizer import Adam
@@ -95,6 +96,7 @@ class Trainer:
         self.generator = torch.Generator(self.device)
         self.completed = 0
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
+        self.aside = Aside(self.device)
         self.line = sampler.line()
         self.optimizer = Adam(model.parameters(), self.rate, self.line)
         self.sums = torch.zeros(len(TERMS), device=self.device)
@@ -144,8 +146,9 @@ class Trainer:
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """What the device does in a step: batch, draw, scores, loss, gradients, update."""
         batch = self.stream.batch(rows, side, None if self.line is None else self.line[1])
-        negatives = self.sampler.sample(batch.triples, batch.side, self.generator)
+        negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
         scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
+        self.aside.join()
         terms: LossTerms = self.loss(scores, negatives.known_true, batch.weight)
         penalty = self._penalty(batch.triples)
         total = terms.total + penalty

@@ -53,6 +53,8 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(triton_compare.FORWARD_TILES, kind, Tile(4, 8, 1))
         monkeypatch.setitem(triton_query.QUERY_TILES, kind, Tile(rows, 8, 1))
         monkeypatch.setitem(triton_entity.ENTITY_TILES, kind, Tile(rows, 8, 1))
+    monkeypatch.setattr(triton_compare, "SHIFTED_TILE", Tile(2, 8, 1))
+    monkeypatch.setattr(triton_query, "SHIFTED_QUERY_TILE", Tile(2, 8, 1))
     for kind in triton_rank.RANK_BLOCKS:
         monkeypatch.setitem(triton_rank.RANK_BLOCKS, kind, triton_rank.Block(2, 4, 8, 1))
 

@@ -248,15 +248,19 @@ def line() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("kind", COMPARISONS)
-def test_update_with_candidates_and_rows(kind: Comparison, count: int, ordered: bool) -> None:
+def test_update_with_candidates_and_rows(
+    kind: Comparison, count: int, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sorts: list[int] = []
+    sort = triton_update.sorted_ids
+    monkeypatch.setattr(triton_update, "sorted_ids", lambda ids, size: sorts.append(len(ids)) or sort(ids, size))
     twins = Twins(9, 22, line() if ordered else None)
     queries = normal(count, 2, 22, seed=4)
     for seed in range(2):
         outer, rows = normal(min(count, 2), 2, 4, seed=seed), normal(2, 3, 22, seed=seed + 7)
 
-        def loss(
-            ops: Any, table: Tensor, outer: Tensor = outer, rows: Tensor = rows, early: bool = seed == 0
-        ) -> Tensor:
+        def loss(ops: Any, table: Tensor, outer: Tensor = outer, rows: Tensor = rows, seed: int = seed) -> Tensor:
+            early = seed == 0
             gathered = ops.gather(table, IDS) if early else None
             scores = ops.compare(kind, queries, table, ENTITIES, None, None, True)
             if gathered is None:  # too late for what was planned at the comparison
@@ -264,8 +268,10 @@ def test_update_with_candidates_and_rows(kind: Comparison, count: int, ordered: 
             total: Tensor = (scores * outer).sum() + (gathered * rows).sum()
             return total
 
+        sorts.clear()
         twins.step(loss)
         assert twins.fast.grad is None
+        assert len(sorts) == 1 + seed  # once ahead; again where the plan did not hold
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -29,7 +29,8 @@ MOST_QUERIES = 3
 
 # Rows are candidates of one positive. With 128 columns per warp (4 per thread) rows and queries have the same layout
 # over the threads; fewer columns make the compiler exchange them between threads inside the loop.
-FORWARD_TILES: dict[str, Tile] = {"dot": Tile(8, 64, 1), "l1": Tile(4, 64, 1), "modulus": Tile(2, 128, 1)}
+FORWARD_TILES: dict[str, Tile] = {"dot": Tile(8, 128, 1), "l1": Tile(4, 64, 1), "modulus": Tile(2, 128, 1)}
+SHIFTED_TILE = Tile(2, 128, 1)
 
 
 @triton.jit
@@ -173,7 +174,7 @@ def forward_scores(
     count, batch, dim = queries.shape
     negatives = entities.shape[1]
     width = width_of(kind, dim)
-    tile = fitted(FORWARD_TILES[kind], width)
+    tile = fitted(FORWARD_TILES[kind] if shifts is None else SHIFTED_TILE, width)
     scores = queries.new_empty(min(count, 2) if mean_rest else count, batch, negatives)
     _forward_kernel[(batch * triton.cdiv(negatives, tile.rows),)](
         scores,

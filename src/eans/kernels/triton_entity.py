@@ -26,7 +26,7 @@ from eans.kernels.triton_sort import sorted_ids
 from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candidate, width_of
 
 # Rows are pairs of one entity.
-ENTITY_TILES: dict[str, Tile] = {"dot": Tile(1, 128, 1), "l1": Tile(2, 128, 1), "modulus": Tile(2, 128, 1)}
+ENTITY_TILES: dict[str, Tile] = {"dot": Tile(1, 128, 1), "l1": Tile(2, 128, 1), "modulus": Tile(1, 128, 1)}
 
 
 @triton.jit

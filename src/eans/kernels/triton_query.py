@@ -20,6 +20,7 @@ from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candi
 
 # Rows are candidates of one positive.
 QUERY_TILES: dict[str, Tile] = {"dot": Tile(2, 128, 1), "l1": Tile(8, 128, 1), "modulus": Tile(4, 64, 1)}
+SHIFTED_QUERY_TILE = Tile(2, 128, 1)
 
 
 @triton.jit
@@ -153,7 +154,7 @@ def query_gradients(
     """
     count, batch, dim = queries.shape
     width = width_of(kind, dim)
-    tile = fitted(QUERY_TILES[kind], width)
+    tile = fitted(QUERY_TILES[kind] if shifts is None else SHIFTED_QUERY_TILE, width)
     to_queries = torch.empty_like(queries)
     to_shifts = None if shifts is None else torch.empty_like(shifts)
     _query_kernel[(batch * triton.cdiv(width, tile.columns),)](

@@ -7,8 +7,9 @@ random numbers come from the generator that is handed in, keyed by seed and step
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from eans.models import Model, Scores
 KnownTrue = Literal["exact", "repeats", "repeats-everywhere"]
 FalseNegatives = Literal["mask", "resample", "keep"]
 RESAMPLE_ROUNDS = 8
+NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
 
 
 class Negatives(NamedTuple):
@@ -125,12 +127,18 @@ class Sampler(nn.Module, ABC):
             entities = torch.where(swap, self.uniform(triples, generator), entities)
         return entities
 
-    def sample(self, triples: Tensor, side: Side, generator: torch.Generator) -> Negatives:
-        """Draw candidates for the `side` of each triple ``[B, 3]`` and label the false negatives among them."""
+    def sample(
+        self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
+    ) -> Negatives:
+        """Draw candidates for the `side` of each triple ``[B, 3]`` and label the false negatives among them.
+
+        The labels may be found `aside` (`eans.kernels.Aside`), while the caller goes on with the entities.
+        """
         entities = self.propose(triples, side, generator)
         if self.false_negatives == "keep":
             return Negatives(entities, torch.zeros_like(entities, dtype=torch.bool))
-        known = self.label(triples, side, entities)
+        with aside if self.false_negatives == "mask" else NO_CONTEXT:
+            known = self.label(triples, side, entities)
         if self.false_negatives == "resample":
             for _ in range(RESAMPLE_ROUNDS):
                 entities = torch.where(known, self.propose(triples, side, generator), entities)

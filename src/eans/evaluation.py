@@ -14,9 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from eans import kernels
 from eans._version import __version__
 from eans.errors import RunError
-from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, column
+from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, TripleIndex, column
 from eans.models import Model
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -24,9 +25,11 @@ TIES: tuple[Ties, ...] = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 10)
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 DEFAULT_MEMORY = 512 * 2**20
-# Bytes per candidate while a block is ranked: the scores, one float temporary, two comparison masks.
-BYTES_PER_CANDIDATE = 10
-FILTER_SLICES = 12
+# Numbers that a block needs per query and entity, and per query and column of the entity table: the scores and a little
+# for what counting takes; the rows that a query is made of and what lies between.
+PER_ENTITY, PER_COLUMN = 1.125, 8
+# Most rows of a block. On a CPU a block's queries should stay in cache; a GPU wants few launches of many programs.
+MOST_ROWS = {"cpu": 1024, "cuda": 8192}
 
 
 @dataclass(frozen=True)
@@ -142,30 +145,42 @@ def rank(
     if limit and limit < len(triples):
         triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
     device = model.entity.device
-    known = graph.known.to(device)
-    block_size = max(1, min(1024, memory // (BYTES_PER_CANDIDATE * graph.num_entities)))
-    greater = {side: torch.empty(len(triples), dtype=torch.int64) for side in SIDES}
-    equal = {side: torch.empty(len(triples), dtype=torch.int64) for side in SIDES}
+    queries, known = triples.to(device), graph.known.to(device)
+    block_size = max(1, min(MOST_ROWS.get(device.type, 1024), memory // bytes_per_query(model)))
+    counts: dict[Side, kernels.Counts] = {}
     done = 0
     for side in SIDES:
-        for block in (slice(start, start + block_size) for start in range(0, len(triples), block_size)):
-            batch = triples[block].to(device)
-            scores = model.score_all(batch, side)
-            truth = scores.gather(1, batch[:, column(side), None])
-            if bool(torch.isnan(scores).any()):
-                raise RunError("the model scores NaN, so nothing can be ranked; its training has diverged")
-            # NaN compares false with everything: a filtered candidate neither beats nor ties.
-            # A few rows at a time: the answers of hubs take more memory than their scores.
-            for rows in torch.arange(len(batch)).chunk(FILTER_SLICES):
-                part = slice(int(rows[0]), int(rows[-1]) + 1)
-                scores[part][known.answers(batch[part], side)] = torch.nan
-            greater[side][block] = (scores > truth).sum(1).cpu()
-            # The filter removed the true entity too, so it does not tie with itself.
-            equal[side][block] = (scores == truth).sum(1).cpu()
+        blocks = []
+        for batch in torch.split(queries, block_size):
+            blocks.append(_count_block(model, batch, side, known))
             done += len(batch)
-            if progress is not None:
+            # Looking at a result waits for the device. The first block shows early whether a model is of any use.
+            if progress is not None or done == len(batch):
+                _refuse_nan(blocks[-1])
+            if progress is not None and done:
                 progress(done, 2 * len(triples))
-    return Ranks(graph, split, triples, greater, equal)
+        counts[side] = kernels.Counts(*(torch.cat(parts).cpu() for parts in zip(*blocks, strict=True)))
+        _refuse_nan(counts[side])
+    greater = {side: counts[side].greater for side in SIDES}
+    return Ranks(graph, split, triples, greater, {side: counts[side].equal for side in SIDES})
+
+
+def bytes_per_query(model: Model) -> int:
+    """Working memory of `rank` for each query of a block."""
+    num_entities, columns = model.entity.shape
+    return model.entity.element_size() * int(PER_ENTITY * num_entities + PER_COLUMN * columns)
+
+
+def _count_block(model: Model, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:
+    """Candidates that beat or tie the truth, for a block of triples ``[B, 3]``; nothing here waits for a GPU."""
+    start, stop = known.run(triples, side)
+    scores = model.score_all(triples, side)
+    return kernels.count_better(scores, triples[:, column(side)], known.keys[side], start, stop)
+
+
+def _refuse_nan(counts: kernels.Counts) -> None:
+    if bool(counts.nan.any()):
+        raise RunError("the model scores NaN, so nothing can be ranked; its training has diverged")
 
 
 def protocol(graph: KnowledgeGraph, ties: Ties = "realistic", limit: int = 0) -> dict[str, Any]:

@@ -25,18 +25,20 @@ from torch import Tensor
 
 from eans.errors import UsageError, did_you_mean
 from eans.kernels import reference
-from eans.kernels.reference import COMPARISONS, Comparison, compare_rows, modulus, nearest
+from eans.kernels.reference import COMPARISONS, Comparison, Counts, compare_rows, modulus, nearest
 
 Implementation = Literal["auto", "triton", "numba", "reference"]
 
 __all__ = [
     "COMPARISONS",
     "Comparison",
+    "Counts",
     "Implementation",
     "choose",
     "compare",
     "compare_all",
     "compare_rows",
+    "count_better",
     "modulus",
     "nearest",
 ]
@@ -116,3 +118,12 @@ def compare_all(
     """`eans.kernels.reference.compare_all` by the chosen implementation."""
     scores: Tensor = _implementation(queries.device).compare_all(kind, queries, table, shifts, scalars)
     return scores
+
+
+def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
+    """`eans.kernels.reference.count_better` by the chosen implementation."""
+    module = _implementation(scores.device)
+    if module is not reference:
+        module = import_module(module.__name__.replace("_compare", "_rank"))
+    counts: Counts = module.count_better(scores, truth, keys, start, stop)
+    return counts

@@ -17,7 +17,7 @@ pass computes again what it needs instead of keeping it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -213,3 +213,48 @@ def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
         partial, labels[block] = torch.addmm(norms, points[block], centroids.T, alpha=-2.0).min(1)
         distances[block] = partial + points[block].square().sum(1)
     return labels, distances.clamp_(min=0.0)
+
+
+class Counts(NamedTuple):
+    """What `count_better` found, int64 ``[B]`` each; where `nan` is not 0, the other two mean nothing.
+
+    Attributes:
+        greater: candidates that score higher than the true entity.
+        equal: candidates that score exactly like it, itself left out.
+        nan: scores of the row that are NaN, whoever has them.
+    """
+
+    greater: Tensor
+    equal: Tensor
+    nan: Tensor
+
+
+def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
+    """Count in each row the candidates that beat or tie the true entity; known answers are no candidates.
+
+    Args:
+        scores: ``[B, E]``; rows may be strided.
+        truth: int64 ``[B]``: the true entity, whether or not it is among the known answers.
+        keys: int64 ``[K]``, ascending: an answer is a key modulo E, and the keys of one row agree in the rest.
+        start, stop: int64 ``[B]``: row b's known answers are ``keys[start[b]:stop[b]]``, each one once.
+
+    Counts over everyone less counts over the known answers: nothing of the scores' size is written.
+    """
+    batch, num_entities = scores.shape
+    target = scores.gather(1, truth[:, None])
+    counts = Counts(*(torch.empty(batch, dtype=torch.int64, device=scores.device) for _ in range(3)))
+    for block in _blocks(batch, num_entities, scores.device):
+        part = scores[block]
+        counts.greater[block] = (part > target[block]).sum(1)
+        counts.equal[block] = (part == target[block]).sum(1) - 1  # the true entity itself
+        counts.nan[block] = torch.isnan(part).sum(1)
+    ends = (stop - start).cumsum(0)
+    # (row, answer) pairs a few at a time: one row may have almost as many answers as there are entities.
+    for block in _blocks(int(ends[-1]) if batch else 0, 16, scores.device):
+        pair = torch.arange(block.start, block.stop, device=scores.device)
+        row = torch.searchsorted(ends, pair, right=True)
+        entity = keys[stop[row] - ends[row] + pair] % num_entities
+        value, level = scores[row, entity], target[row, 0]
+        counts.greater.index_add_(0, row, (value > level).long(), alpha=-1)
+        counts.equal.index_add_(0, row, ((value == level) & (entity != truth[row])).long(), alpha=-1)
+    return counts

@@ -1,0 +1,63 @@
+"""`compare_all` in Triton, whatever the block and however programs are grouped; on a GPU, else in the interpreter."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is decorated: before the imports below
+
+pytest.importorskip("triton")
+
+from kernel_cases import Shape, assert_near, let_interpreter_read_bounds, make_case, poison, widened
+
+from eans.kernels import Comparison, reference, triton_rank
+from eans.kernels.triton_rank import RANK_BLOCKS, Block
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BLOCKS = [Block(1, 1, 1, 1), Block(2, 4, 8, 1, 2), Block(4, 2, 4, 1, 4), Block(32, 64, 8, 4)]
+
+
+@pytest.fixture(autouse=True)
+def _interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_interpreter_read_bounds(monkeypatch)
+    poison(monkeypatch)
+
+
+@pytest.mark.parametrize("shifted", [False, True], ids=["plain", "shifted"])
+@pytest.mark.parametrize("group", [1, 4, 1024])
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("kind", ["l1", "modulus"])
+def test_blocks_and_groups(
+    kind: Comparison, block: Block, group: int, shifted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RANK_BLOCKS, kind, block)
+    monkeypatch.setattr(triton_rank, "GROUP_QUERIES", group)
+    case = make_case(Shape(1, 7, 1, 22, 9), shifted, torch.float32, DEVICE)
+    wide = widened(case)
+    scores, expected = (
+        module.compare_all(kind, one.queries[0], one.table, None if one.shifts is None else one.shifts[0], one.scalars)
+        for module, one in ((triton_rank, case), (reference, wide))
+    )
+    assert_near(scores, expected)
+
+
+@pytest.mark.parametrize("kind", ["l1", "modulus"])
+@pytest.mark.parametrize("shape", [Shape(1, 1, 1, 2, 1), Shape(1, 33, 1, 16, 65), Shape(1, 5, 1, 6, 130)], ids=str)
+def test_blocks_of_the_gpu(kind: Comparison, shape: Shape) -> None:
+    case = make_case(shape, False, device=DEVICE)
+    scores = triton_rank.compare_all(kind, case.queries[0], case.table)
+    assert_near(scores, reference.compare_all(kind, case.queries[0], case.table))
+
+
+@pytest.mark.parametrize("kind", ["l1", "modulus"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_stays_in_its_row(kind: Comparison, bad: float) -> None:
+    case = make_case(Shape(1, 5, 1, 10, 7), False, torch.float32, DEVICE)
+    case.queries[0, 2, 3] = bad
+    scores = triton_rank.compare_all(kind, case.queries[0], case.table)
+    assert not torch.isfinite(scores[2]).any()
+    assert torch.isfinite(scores[[0, 1, 3, 4]]).all()

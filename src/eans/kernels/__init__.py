@@ -1,7 +1,7 @@
 """Scoring kernels behind one switch; models, samplers and losses never know which implementation runs.
 
-`eans.kernels.reference` defines what `compare`, `compare_all` and `nearest` compute. `choose` (or the environment
-variable ``EANS_KERNELS``) picks an implementation:
+`eans.kernels.reference` defines what these functions compute. `choose` (or the environment variable
+``EANS_KERNELS``) picks an implementation:
 
 =============  ===========================================================================
 ``auto``       Triton for tensors on a CUDA GPU, Numba on a CPU, else the reference
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from eans.errors import UsageError, did_you_mean
 from eans.kernels import reference
-from eans.kernels.reference import COMPARISONS, Comparison, Counts, compare_rows, modulus, nearest
+from eans.kernels.reference import COMPARISONS, Comparison, Counts, compare_rows, modulus
 
 Implementation = Literal["auto", "triton", "numba", "reference"]
 
@@ -39,6 +39,7 @@ __all__ = [
     "compare_all",
     "compare_rows",
     "count_better",
+    "group_means",
     "modulus",
     "nearest",
 ]
@@ -127,3 +128,24 @@ def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, sto
         module = import_module(module.__name__.replace("_compare", "_rank"))
     counts: Counts = module.count_better(scores, truth, keys, start, stop)
     return counts
+
+
+def _clustering(points: Tensor) -> ModuleType:
+    """Where `nearest` and `group_means` run: Triton has its own; on a CPU they are matrix products."""
+    choice = current()
+    name = _FASTEST.get(points.device.type) if choice == "auto" else choice
+    if name == "triton" and _implementation(points.device) is not reference:
+        return import_module("eans.kernels.triton_nearest")
+    return reference
+
+
+def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """`eans.kernels.reference.nearest` by the chosen implementation."""
+    labels, distances = _clustering(points).nearest(points, centroids)
+    return labels, distances
+
+
+def group_means(points: Tensor, groups: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`eans.kernels.reference.group_means` by the chosen implementation."""
+    means, sizes = _clustering(points).group_means(points, groups, k)
+    return means, sizes

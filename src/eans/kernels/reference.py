@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, one_hot
 
 Comparison = Literal["dot", "l1", "modulus"]
 COMPARISONS: tuple[Comparison, ...] = ("dot", "l1", "modulus")
@@ -258,3 +258,22 @@ def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, sto
         counts.greater.index_add_(0, row, (value > level).long(), alpha=-1)
         counts.equal.index_add_(0, row, ((value == level) & (entity != truth[row])).long(), alpha=-1)
     return counts
+
+
+# Points of one block of `group_means`.
+GROUP_ROWS = 1 << 14
+
+
+def group_means(points: Tensor, groups: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Mean and size of each group: ``[E, F]``, int64 ``[E]`` in ``0..k-1`` -> ``[k, F]``, int64 ``[k]``.
+
+    The mean of an empty group is 0. Products with one-hot rows need no atomics, so the bits repeat.
+    """
+    sums = points.new_zeros(k, points.shape[1])
+    sizes = torch.zeros(k, dtype=torch.int64, device=points.device)
+    for start in range(0, len(points), GROUP_ROWS):
+        block = slice(start, start + GROUP_ROWS)
+        member = one_hot(groups[block], k).to(points.dtype)
+        sums.addmm_(member.T, points[block])
+        sizes += member.sum(0).long()
+    return sums / sizes.clamp(min=1).to(points.dtype)[:, None], sizes

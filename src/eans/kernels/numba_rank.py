@@ -13,7 +13,7 @@ from numba import uint64
 from torch import Tensor
 
 from eans.kernels.numba_gradients import compiled, cuts, flat, share, threads_for
-from eans.kernels.reference import Counts
+from eans.kernels.reference import Counts, check_counts
 
 __all__ = ["count_better"]
 
@@ -43,14 +43,9 @@ def _rows_loop(greater, equal, nan, scores, stride, num_entities, truth, keys, s
 
 def _check(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> None:
     """Refuse what the loop, which checks nothing, would read wrongly; arguments as of `count_better`."""
-    whole = (truth, keys, start, stop)
-    if scores.dtype not in (torch.float32, torch.float64) or any(tensor.dtype != torch.int64 for tensor in whole):
-        types = ", ".join(str(tensor.dtype) for tensor in (scores, *whole))
-        raise TypeError(f"scores are float32 or float64 and the rest int64, not {types}")
-    if any(tensor.device.type != "cpu" for tensor in (scores, *whole)):
+    check_counts(scores, truth, keys, start, stop)
+    if any(tensor.device.type != "cpu" for tensor in (scores, truth, keys, start, stop)):
         raise ValueError("the compiled loops take tensors on the CPU only")
-    if not len(scores) == len(truth) == len(start) == len(stop):
-        raise ValueError(f"sizes differ: {', '.join(str(list(tensor.shape)) for tensor in (scores, *whole))}")
     if not len(scores):
         return
     mine, begin, end = truth.numpy(), start.numpy(), stop.numpy()

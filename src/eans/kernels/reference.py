@@ -229,6 +229,16 @@ class Counts(NamedTuple):
     nan: Tensor
 
 
+def check_counts(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> None:
+    """Refuse what a compiled `count_better` would read wrongly, as far as types and sizes tell."""
+    whole = (truth, keys, start, stop)
+    if scores.dtype not in (torch.float32, torch.float64) or any(tensor.dtype != torch.int64 for tensor in whole):
+        types = ", ".join(str(tensor.dtype) for tensor in (scores, *whole))
+        raise TypeError(f"scores are float32 or float64 and the rest int64, not {types}")
+    if not len(scores) == len(truth) == len(start) == len(stop):
+        raise ValueError(f"sizes differ: {', '.join(str(list(tensor.shape)) for tensor in (scores, *whole))}")
+
+
 def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
     """Count in each row the candidates that beat or tie the true entity; known answers are no candidates.
 

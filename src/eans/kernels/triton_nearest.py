@@ -47,13 +47,13 @@ LEAST_INTERVAL, INTERVALS = 32, 4096
 def _nearest_kernel(
     labels,  # [E]
     distances,  # [E]
-    points,  # [E, F], rows point_stride apart
+    points,  # [E, F], rows STRIDE apart
     centroids,  # [k, F], contiguous
     norms,  # [k]: squared lengths of the centroids
     num_points,
     k,
-    point_stride,
     DIM: tl.constexpr,
+    STRIDE: tl.constexpr,
     BP: tl.constexpr,
     BK: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -62,7 +62,7 @@ def _nearest_kernel(
     """Label and squared distance of BP points: the least ``|c|^2 - 2 p.c``, then ``+ |p|^2``."""
     point = tl.program_id(0).to(tl.int64) * BP + tl.arange(0, BP)
     # Beyond the ends: the last point or centroid again, not stored or not chosen.
-    points += tl.minimum(point, num_points - 1)[:, None] * point_stride
+    points += tl.minimum(point, num_points - 1)[:, None] * STRIDE
     best = tl.full([BP], float("inf"), dtype=tl.float32)
     label = tl.zeros([BP], dtype=tl.int32)
     length = tl.zeros([BP], dtype=tl.float32)
@@ -105,8 +105,8 @@ def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
             centroids.square().sum(1),
             num_points,
             k,
-            points.stride(0),
             DIM=points.shape[1],
+            STRIDE=points.stride(0),
             BP=block.points,
             BK=max(16, min(block.centroids, triton.next_power_of_2(k))),
             WIDTH=block.columns,
@@ -124,8 +124,8 @@ def _interval_kernel(
     groups,  # [E]: their groups, sorted
     starts,  # [k + 1]: where each group begins in `order`
     num_points,
-    dim,
-    stride,
+    DIM: tl.constexpr,
+    STRIDE: tl.constexpr,
     LENGTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -149,10 +149,10 @@ def _interval_kernel(
         for place in range(low, high, ROWS):
             inside = place + lane < high
             point = tl.load(order + place + lane, mask=inside, other=0)
-            wanted = inside[:, None] & (column < dim)[None, :]
-            total += tl.load(points + point[:, None] * stride + column[None, :], mask=wanted, other=0.0)
-        target = sums + (interval + group).to(tl.int64) * dim + column
-        tl.store(target, tl.sum(total, axis=0), mask=column < dim)
+            wanted = inside[:, None] & (column < DIM)[None, :]
+            total += tl.load(points + point[:, None] * STRIDE + column[None, :], mask=wanted, other=0.0)
+        target = sums + (interval + group).to(tl.int64) * DIM + column
+        tl.store(target, tl.sum(total, axis=0), mask=column < DIM)
 
 
 @triton.jit
@@ -160,7 +160,7 @@ def _mean_kernel(
     means,  # [k, F]
     sums,  # [intervals + k - 1, F]
     starts,  # [k + 1]
-    dim,
+    DIM: tl.constexpr,
     LENGTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -177,10 +177,10 @@ def _mean_kernel(
         high = (end - 1) // LENGTH + group + 1
     total = tl.zeros([ROWS, COLUMNS], dtype=means.dtype.element_ty)
     for row in range(low, high, ROWS):
-        wanted = (row + lane < high)[:, None] & (column < dim)[None, :]
-        total += tl.load(sums + (row + lane).to(tl.int64)[:, None] * dim + column[None, :], mask=wanted, other=0.0)
+        wanted = (row + lane < high)[:, None] & (column < DIM)[None, :]
+        total += tl.load(sums + (row + lane).to(tl.int64)[:, None] * DIM + column[None, :], mask=wanted, other=0.0)
     size = tl.maximum(end - begin, 1).to(means.dtype.element_ty)
-    tl.store(means + group.to(tl.int64) * dim + column, tl.sum(total, axis=0) / size, mask=column < dim)
+    tl.store(means + group.to(tl.int64) * DIM + column, tl.sum(total, axis=0) / size, mask=column < DIM)
 
 
 def group_means(points: Tensor, groups: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -206,12 +206,14 @@ def group_means(points: Tensor, groups: Tensor, k: int) -> tuple[Tensor, Tensor]
             sorted_groups,
             starts,
             num_points,
-            dim,
-            points.stride(0),
+            DIM=dim,
+            STRIDE=points.stride(0),
             LENGTH=length,
             ROWS=ROWS,
             COLUMNS=COLUMNS,
             num_warps=WARPS,
         )
-        _mean_kernel[(k, slices)](means, sums, starts, dim, LENGTH=length, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS)
+        _mean_kernel[(k, slices)](
+            means, sums, starts, DIM=dim, LENGTH=length, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS
+        )
     return means, starts.diff()

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eans.kernels.reference import Comparison, Counts
+from eans.kernels.reference import Comparison, Counts, check_counts
 from eans.kernels.triton_gradients import check_types, load_planes, width_of
 
 
@@ -198,9 +198,10 @@ def _count_kernel(
     nan = tl.zeros([TILE], dtype=tl.int32)
 
     first = chunk * CHUNK
-    for begin in range(first, tl.minimum(first + CHUNK, num_entities), TILE):
+    end = tl.minimum(first + CHUNK, num_entities)
+    for begin in range(first, end, TILE):
         entity = begin + lane
-        inside = entity < num_entities
+        inside = entity < end
         score = tl.load(scores + entity.to(tl.int64) * column_stride, mask=inside, other=0.0)
         greater += (inside & (score > level)).to(tl.int32)
         equal += (inside & (score == level) & (entity != mine)).to(tl.int32)
@@ -228,6 +229,7 @@ def _count_kernel(
 
 def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
     """`reference.count_better`; nothing waits for the device, and whole numbers make the same sums in any order."""
+    check_counts(scores, truth, keys, start, stop)
     batch, num_entities = scores.shape
     chunks = triton.cdiv(num_entities, COUNT_CHUNK)
     counts = torch.empty(3, chunks, batch, dtype=torch.int64, device=scores.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ pytest.importorskip("triton")
 
 from kernel_cases import Shape, assert_near, let_interpreter_read_bounds, make_case, poison, widened
 
+from eans import evaluation, kernels, ordering
+from eans.graph import SIDES
 from eans.kernels import Comparison, reference, triton_rank
 from eans.kernels.triton_rank import RANK_BLOCKS, Block
+from eans.models import MODELS
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BLOCKS = [Block(1, 1, 1, 1), Block(2, 4, 8, 1, 2), Block(4, 2, 4, 1, 4), Block(32, 64, 8, 4)]
@@ -61,3 +65,48 @@ def test_what_is_not_finite_stays_in_its_row(kind: Comparison, bad: float) -> No
     scores = triton_rank.compare_all(kind, case.queries[0], case.table)
     assert not torch.isfinite(scores[2]).any()
     assert torch.isfinite(scores[[0, 1, 3, 4]]).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ranks_are_those_of_the_reference(name: str, make_graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers in the tables: scores are exact, and many tie."""
+    graph = make_graph(40, 3, (80, 0, 6))
+    model = MODELS[name](40, 3, 2)
+    with torch.no_grad():
+        for table in (model.entity, model.relation):
+            table.copy_(torch.randint(-2, 3, table.shape, generator=torch.Generator().manual_seed(1)))
+    monkeypatch.setattr(kernels, "_choice", "reference")
+    expected = evaluation.rank(model, graph)
+    monkeypatch.setattr(kernels, "_choice", "triton")
+    found = evaluation.rank(model.to(DEVICE), graph, memory=4 * evaluation.bytes_per_query(model))
+    for side in SIDES:
+        if name != "rotate":  # sines and cosines are not whole
+            assert torch.equal(found.greater[side], expected.greater[side])
+            assert torch.equal(found.equal[side], expected.equal[side])
+        assert found.greater[side].device.type == "cpu"
+
+
+@pytest.fixture
+def _no_waiting() -> Any:
+    """Waiting for the device is an error."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_block_waits_for_nothing(name: str, make_graph, request: pytest.FixtureRequest) -> None:
+    graph = make_graph(40, 3, (80, 0, 6))
+    model, triples, known = MODELS[name](40, 3, 8).to(DEVICE), graph.test.to(DEVICE), graph.known.to(DEVICE)
+    request.getfixturevalue("_no_waiting")
+    evaluation._count_block(model, triples, "tail", known)
+
+
+def test_lloyd_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    points = torch.randn(300, 20, device=DEVICE)
+    start = points[:10].clone()
+    monkeypatch.setitem(ordering.LOOK_EVERY, DEVICE, 1000)
+    request.getfixturevalue("_no_waiting")
+    ordering.kmeans(points, 10, torch.Generator(DEVICE), start)

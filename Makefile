@@ -15,7 +15,7 @@ test: setup lint  ## Everything that must hold for a change to land
 
 test-triton: setup  ## The GPU kernels, run by Triton's interpreter where there is no GPU; installs Triton (640 MB)
 	$(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python -m pip install -q triton==3.6.0
-	$(BIN)/python -m pytest tests/kernels/test_triton.py
+	$(BIN)/python -m pytest tests/kernels
 
 lint: setup
 	$(BIN)/ruff check .

@@ -12,9 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from eans import kernels
 from eans._version import __version__
 from eans.errors import RunError, UsageError
-from eans.evaluation import CATEGORIES, HITS, TIES, Metrics, Ranks, evaluate, protocol, rank, relation_categories
+from eans.evaluation import (
+    CATEGORIES,
+    HITS,
+    TIES,
+    Metrics,
+    Ranks,
+    bytes_per_query,
+    evaluate,
+    protocol,
+    rank,
+    relation_categories,
+)
 from eans.graph import SIDES, KnowledgeGraph, Side, Vocabulary, column
 from eans.kernels import reference
 from eans.models import MODELS, DistMult, Model
@@ -224,10 +236,10 @@ def test_unseen_entities_stay():
 # --- arguments ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("memory", [1, 10 * 25, 10 * 25 * 3, 10 * 25 * 29, 1 << 30])
-def test_blocks_do_not_matter(memory, tied):
+@pytest.mark.parametrize("rows", [0, 1, 3, 29, 1000])
+def test_blocks_do_not_matter(rows, tied):
     graph, model = tied
-    expected, actual = rank(model, graph), rank(model, graph, memory=memory)
+    expected, actual = rank(model, graph), rank(model, graph, memory=rows * bytes_per_query(model))
     for side in SIDES:
         assert torch.equal(actual.greater[side], expected.greater[side])
         assert torch.equal(actual.equal[side], expected.equal[side])
@@ -266,7 +278,7 @@ def test_limit_in_a_split_beyond_single_precision():
 def test_progress_counts_queries(tied):
     graph, model = tied
     calls: list[tuple[int, int]] = []
-    rank(model, graph, memory=10 * 25 * 8, progress=lambda done, total: calls.append((done, total)))
+    rank(model, graph, memory=8 * bytes_per_query(model), progress=lambda done, total: calls.append((done, total)))
     assert [done for done, _ in calls] == [8, 16, 24, 30, 38, 46, 54, 60]
     assert {total for _, total in calls} == {60}
 
@@ -360,20 +372,25 @@ def test_evaluate_leaves_out_empty_splits(make_graph):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_memory_stays_under_the_bound(name, meter, make_graph, monkeypatch):
-    """20,000 entities, 64 queries a side: all scores at once would take 5 MB, the bound is 2 MB."""
+@pytest.mark.parametrize(("entities", "dim", "test"), [(20_000, 4, 64), (300, 256, 500)], ids=["many", "wide"])
+def test_memory_stays_under_the_bound(name, entities, dim, test, meter, make_graph, monkeypatch):
+    """All at once would take at least twice the bound of 2 MB, be it the scores or the queries."""
     monkeypatch.setitem(reference.BLOCK_ELEMENTS, "cpu", 1 << 13)  # a kernel's own block comes on top
-    graph = make_graph(20_000, 3, (500, 0, 64))
-    model = MODELS[name](20_000, 3, 4)
+    graph = make_graph(entities, 3, (500, 0, test))
+    model = MODELS[name](entities, 3, dim)
     memory = 2_000_000
+    assert test * bytes_per_query(model) > 2 * memory
     assert graph.known is not None  # the index is the graph's, not the ranking's
     with meter:
         rank(model, graph, memory=memory)
     assert memory / 4 < meter.peak <= memory
 
 
-def test_memory_stays_under_the_bound_where_queries_have_many_answers(meter):
+@pytest.mark.parametrize("choice", ["auto", "reference"])
+def test_memory_stays_under_the_bound_where_queries_have_many_answers(choice, meter, monkeypatch):
     """Half of all entities answer the one query that test asks again and again."""
+    monkeypatch.setattr(kernels, "_choice", choice)
+    monkeypatch.setitem(reference.BLOCK_ELEMENTS, "cpu", 1 << 13)
     entities, memory = 20_000, 2_000_000
     zeros = torch.zeros(10_000, dtype=torch.int64)
     train = torch.stack([zeros, zeros, torch.arange(10_000)], 1)

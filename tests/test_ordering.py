@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from eans import ordering
+from eans.kernels import reference
 from eans.ordering import chain, kmeans, order, seed_centroids
 
 
@@ -120,10 +121,63 @@ def test_converged_centroids_are_means():
 def test_means_are_taken_over_blocks(monkeypatch):
     points = normal(100)
     whole = kmeans(points, 5, seeded())
-    monkeypatch.setattr(ordering, "UPDATE_ROWS", 7)
+    monkeypatch.setattr(reference, "GROUP_ROWS", 7)
     blocked = kmeans(points, 5, seeded())
     assert torch.equal(whole[0], blocked[0])
     torch.testing.assert_close(whole[1], blocked[1])
+
+
+def plain_lloyd(points: Tensor, centroids: Tensor, iterations: int) -> tuple[list[int], Tensor]:
+    """Lloyd's algorithm cluster by cluster; the i-th empty one goes to the i-th farthest point."""
+    k = len(centroids)
+
+    def assign() -> tuple[Tensor, Tensor]:
+        squared = (points[:, None] - centroids[None]).square().sum(2)
+        return squared.argmin(1), squared.min(1).values
+
+    labels, distances = assign()
+    for _ in range(iterations):
+        empty = [c for c in range(k) if not bool((labels == c).any())]
+        farthest = distances.argsort(descending=True).tolist()
+        centroids = torch.stack(
+            [points[farthest[empty.index(c)]] if c in empty else points[labels == c].mean(0) for c in range(k)]
+        )
+        labels, distances = assign()
+    return labels.tolist(), centroids
+
+
+@pytest.mark.parametrize("away", [0, 1, 5])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("iterations", [0, 1, 2, 5, 25])
+def test_against_a_plain_loop(iterations, seed, away):
+    """`away` centroids start so far out that no point is theirs."""
+    points, start = normal(90, seed=seed), normal(12, seed=seed + 100)
+    start[:away] += 1e3
+    labels, centroids = kmeans(points, 12, seeded(), start, iterations)
+    expected, means = plain_lloyd(points, start, iterations)
+    assert labels.tolist() == expected
+    torch.testing.assert_close(centroids, means)
+
+
+@pytest.mark.parametrize("look_every", [2, 3, 8, 100])
+@pytest.mark.parametrize("iterations", [1, 7, 60])
+def test_when_the_end_is_noticed_does_not_matter(look_every, iterations, monkeypatch):
+    points = normal(150).float()
+    start = normal(9, seed=5).float()
+    start[3] += 1e3
+    first = kmeans(points, 9, seeded(), start, iterations)
+    monkeypatch.setitem(ordering.LOOK_EVERY, "cpu", look_every)
+    later = kmeans(points, 9, seeded(), start, iterations)
+    assert torch.equal(first[0], later[0])
+    assert torch.equal(first[1], later[1])
+
+
+def test_the_end_is_noticed(monkeypatch):
+    calls = []
+    plain = reference.nearest
+    monkeypatch.setattr(reference, "nearest", lambda *args: calls.append(0) or plain(*args))
+    kmeans(normal(40), 3, seeded(), iterations=1000)
+    assert len(calls) < 50
 
 
 def test_seed_decides():

@@ -7,16 +7,17 @@ tensor that it is ranked against, so no rounding difference can move it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from eans import kernels
 from eans._version import __version__
 from eans.errors import RunError
-from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, column
+from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Side, Split, TripleIndex, column
 from eans.models import Model
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
@@ -24,9 +25,11 @@ TIES: tuple[Ties, ...] = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 10)
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 DEFAULT_MEMORY = 512 * 2**20
-# Bytes per candidate while a block is ranked: the scores, one float temporary, two comparison masks.
-BYTES_PER_CANDIDATE = 10
-FILTER_SLICES = 12
+# Numbers that a block needs per query and entity, and per query and column of the entity table: the scores and a little
+# for what counting takes; the rows that a query is made of and what lies between.
+PER_ENTITY, PER_COLUMN = 1.125, 8
+# Most rows of a block. On a CPU a block's queries should stay in cache; a GPU wants few launches of many programs.
+MOST_ROWS = {"cpu": 1024, "cuda": 8192}
 
 
 @dataclass(frozen=True)
@@ -74,30 +77,40 @@ class Ranks:
 
     def summary(self, ties: Ties = "realistic", rows: Tensor | None = None) -> dict[str, dict[str, float]]:
         """Metrics of both sides together and of each, over all triples or those that the mask ``[n]`` selects."""
-        sides = {side: self.ranks(side, ties) for side in SIDES}
-        if rows is not None:
-            sides = {side: ranks[rows] for side, ranks in sides.items()}
-        return {
-            "both": Metrics.of(torch.cat(list(sides.values()))).to_dict(),
-            **{side: Metrics.of(values).to_dict() for side, values in sides.items()},
-        }
+        return _summary({side: self.ranks(side, ties) for side in SIDES}, rows)
 
     def metrics(self, ties: Ties = "realistic") -> dict[str, Any]:
         """Everything that is reported: both sides, each side, by relation and by relation category."""
-        result: dict[str, Any] = {"triples": len(self.triples), **self.summary(ties)}
+        sides = {side: self.ranks(side, ties) for side in SIDES}
         relations = self.triples[:, RELATION]
+        result: dict[str, Any] = {"triples": len(self.triples), **_summary(sides)}
         result["by_relation"] = {
-            self.graph.relations[relation]: {"triples": int((relations == relation).sum())}
-            | self.summary(ties, relations == relation)["both"]
-            for relation in torch.unique(relations).tolist()
+            self.graph.relations[relation]: {"triples": len(rows)}
+            | Metrics.of(torch.cat([sides[side][rows] for side in SIDES])).to_dict()
+            for relation, rows in _by_value(relations)
         }
-        category = relation_categories(self.graph)[relations]
         result["by_category"] = {
-            name: {"triples": int((category == index).sum()), **self.summary(ties, category == index)}
-            for index, name in enumerate(CATEGORIES)
-            if bool((category == index).any())
+            CATEGORIES[index]: {"triples": len(rows), **_summary(sides, rows)}
+            for index, rows in _by_value(relation_categories(self.graph)[relations])
         }
         return result
+
+
+def _summary(sides: Mapping[Side, Tensor], rows: Tensor | None = None) -> dict[str, dict[str, float]]:
+    """Metrics of both sides' ranks ``[n]`` together and of each; `rows` is a mask or a list of rows."""
+    if rows is not None:
+        sides = {side: ranks[rows] for side, ranks in sides.items()}
+    return {
+        "both": Metrics.of(torch.cat(list(sides.values()))).to_dict(),
+        **{side: Metrics.of(values).to_dict() for side, values in sides.items()},
+    }
+
+
+def _by_value(values: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Each value of ``[n]``, ascending, with the rows that have it, ascending: one sort instead of a pass for each."""
+    ordered, rows = torch.sort(values, stable=True)
+    distinct, counts = torch.unique_consecutive(ordered, return_counts=True)
+    yield from zip(distinct.tolist(), torch.split(rows, counts.tolist()), strict=True)
 
 
 def relation_categories(graph: KnowledgeGraph) -> Tensor:
@@ -106,15 +119,12 @@ def relation_categories(graph: KnowledgeGraph) -> Tensor:
     A side counts as "N" when train has on average at least 1.5 different entities there per entity on the other side
     (Bordes et al., 2013).
     """
-
-    def distinct_pairs(side: int) -> Tensor:
-        pairs = torch.unique(graph.train[:, [RELATION, side]], dim=0)
-        return torch.bincount(pairs[:, 0], minlength=graph.num_relations)
-
-    triples = torch.unique(graph.train, dim=0)[:, RELATION]
-    count = torch.bincount(triples, minlength=graph.num_relations)
-    tails_per_head = count / distinct_pairs(HEAD).clamp(min=1)
-    heads_per_tail = count / distinct_pairs(TAIL).clamp(min=1)
+    size = graph.num_relations
+    # Keys of different triples, sorted: without the answer they are (anchor, relation) pairs, equal ones side by side.
+    pairs = {side: keys // graph.num_entities for side, keys in graph.known_train.keys.items()}
+    count = torch.bincount(pairs["tail"] % size, minlength=size)
+    asked = {side: torch.bincount(torch.unique_consecutive(pairs[side]) % size, minlength=size) for side in SIDES}
+    tails_per_head, heads_per_tail = count / asked["tail"].clamp(min=1), count / asked["head"].clamp(min=1)
     category = (tails_per_head >= 1.5).long() + 2 * (heads_per_tail >= 1.5).long()
     return torch.where(count == 0, CATEGORIES.index("unseen"), category)
 
@@ -142,30 +152,42 @@ def rank(
     if limit and limit < len(triples):
         triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
     device = model.entity.device
-    known = graph.known.to(device)
-    block_size = max(1, min(1024, memory // (BYTES_PER_CANDIDATE * graph.num_entities)))
-    greater = {side: torch.empty(len(triples), dtype=torch.int64) for side in SIDES}
-    equal = {side: torch.empty(len(triples), dtype=torch.int64) for side in SIDES}
+    queries, known = triples.to(device), graph.known.to(device)
+    block_size = max(1, min(MOST_ROWS.get(device.type, 1024), memory // bytes_per_query(model)))
+    counts: dict[Side, kernels.Counts] = {}
     done = 0
     for side in SIDES:
-        for block in (slice(start, start + block_size) for start in range(0, len(triples), block_size)):
-            batch = triples[block].to(device)
-            scores = model.score_all(batch, side)
-            truth = scores.gather(1, batch[:, column(side), None])
-            if bool(torch.isnan(scores).any()):
-                raise RunError("the model scores NaN, so nothing can be ranked; its training has diverged")
-            # NaN compares false with everything: a filtered candidate neither beats nor ties.
-            # A few rows at a time: the answers of hubs take more memory than their scores.
-            for rows in torch.arange(len(batch)).chunk(FILTER_SLICES):
-                part = slice(int(rows[0]), int(rows[-1]) + 1)
-                scores[part][known.answers(batch[part], side)] = torch.nan
-            greater[side][block] = (scores > truth).sum(1).cpu()
-            # The filter removed the true entity too, so it does not tie with itself.
-            equal[side][block] = (scores == truth).sum(1).cpu()
+        blocks = []
+        for batch in torch.split(queries, block_size):
+            blocks.append(_count_block(model, batch, side, known))
             done += len(batch)
-            if progress is not None:
+            # Looking at a result waits for the device. The first block shows early whether a model is of any use.
+            if progress is not None or done == len(batch):
+                _refuse_nan(blocks[-1])
+            if progress is not None and done:
                 progress(done, 2 * len(triples))
-    return Ranks(graph, split, triples, greater, equal)
+        counts[side] = kernels.Counts(*(torch.cat(parts).cpu() for parts in zip(*blocks, strict=True)))
+        _refuse_nan(counts[side])
+    greater = {side: counts[side].greater for side in SIDES}
+    return Ranks(graph, split, triples, greater, {side: counts[side].equal for side in SIDES})
+
+
+def bytes_per_query(model: Model) -> int:
+    """Working memory of `rank` for each query of a block."""
+    num_entities, columns = model.entity.shape
+    return model.entity.element_size() * int(PER_ENTITY * num_entities + PER_COLUMN * columns)
+
+
+def _count_block(model: Model, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:
+    """Candidates that beat or tie the truth, for a block of triples ``[B, 3]``; nothing here waits for a GPU."""
+    start, stop = known.run(triples, side)
+    scores = model.score_all(triples, side)
+    return kernels.count_better(scores, triples[:, column(side)], known.keys[side], start, stop)
+
+
+def _refuse_nan(counts: kernels.Counts) -> None:
+    if bool(counts.nan.any()):
+        raise RunError("the model scores NaN, so nothing can be ranked; its training has diverged")
 
 
 def protocol(graph: KnowledgeGraph, ties: Ties = "realistic", limit: int = 0) -> dict[str, Any]:

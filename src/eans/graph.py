@@ -236,7 +236,11 @@ class TripleIndex:
         """Is the triple known once its `side` is replaced? ``[B, 3]``, entities ``[B, N]`` -> bool ``[B, N]``."""
         return self._found(self.prefix(triples, side)[:, None] * self.num_entities + entities, side)
 
-    def _run(self, triples: Tensor, side: Side) -> tuple[Tensor, Tensor]:
+    def run(self, triples: Tensor, side: Side) -> tuple[Tensor, Tensor]:
+        """Where the answers of each query lie in ``keys[side]``: ``[B, 3]`` -> int64 start and stop, ``[B]`` each.
+
+        The query's own `side` column is ignored. The answers are the keys' remainders modulo the number of entities.
+        """
         first = self.prefix(triples, side) * self.num_entities
         start = torch.searchsorted(self.keys[side], first)
         stop = torch.searchsorted(self.keys[side], first + self.num_entities)
@@ -244,7 +248,7 @@ class TripleIndex:
 
     def count(self, triples: Tensor, side: Side) -> Tensor:
         """How many entities answer each query: ``[B, 3]`` -> int64 ``[B]``."""
-        start, stop = self._run(triples, side)
+        start, stop = self.run(triples, side)
         return stop - start
 
     def answers(self, triples: Tensor, side: Side) -> tuple[Tensor, Tensor]:
@@ -252,7 +256,7 @@ class TripleIndex:
 
         Returns ``(rows, entities)``, both int64 ``[K]``: entity ``entities[i]`` answers query ``rows[i]``.
         """
-        start, stop = self._run(triples, side)
+        start, stop = self.run(triples, side)
         counts = stop - start
         rows = torch.repeat_interleave(torch.arange(len(triples), device=triples.device), counts)
         offset = torch.arange(len(rows), device=triples.device) - torch.repeat_interleave(

@@ -5,6 +5,7 @@ Plain functions on tensors; they run where their input lies and give the same bi
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,9 @@ from eans import kernels
 
 # Seeding looks at a sample of this many points per centroid: enough for good seeds, and constant in |E|.
 SEEDING_POINTS = 256
-UPDATE_ROWS = 1 << 14
+# Iterations between two looks at whether any label still changes; each look waits for a GPU. Beyond the end nothing
+# changes, so the result does not depend on when it is noticed.
+LOOK_EVERY = {"cpu": 1, "cuda": 8}
 
 
 def seed_centroids(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
@@ -41,16 +44,12 @@ def seed_centroids(points: Tensor, k: int, generator: torch.Generator) -> Tensor
     return torch.cat(seeds)
 
 
-def _means(points: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Mean of each cluster ``[k, F]`` and its size ``[k]``; one-hot products need no atomics and repeat to the bit."""
-    sums = points.new_zeros(k, points.shape[1])
-    sizes = points.new_zeros(k)
-    for start in range(0, len(points), UPDATE_ROWS):
-        block = slice(start, start + UPDATE_ROWS)
-        member = torch.nn.functional.one_hot(labels[block], k).to(points.dtype)
-        sums.addmm_(member.T, points[block])
-        sizes += member.sum(0)
-    return sums / sizes.clamp(min=1.0)[:, None], sizes
+def _restart_empty(centroids: Tensor, sizes: Tensor, points: Tensor, distances: Tensor) -> Tensor:
+    """Move the i-th empty cluster to the i-th farthest point, without asking whether there is one: ``[k, F]``."""
+    empty = sizes == 0
+    farthest = torch.topk(distances, len(centroids)).indices
+    turn = (empty.cumsum(0) - 1).clamp_(min=0)
+    return torch.where(empty[:, None], points[farthest[turn]], centroids)
 
 
 def kmeans(
@@ -79,15 +78,14 @@ def kmeans(
         raise ValueError(f"k must lie in 1..{len(points)}, got {k}")
     if centroids is None:
         centroids = seed_centroids(points, k, generator)
+    look_every = LOOK_EVERY.get(points.device.type, 1)
     labels, distances = kernels.nearest(points, centroids)
-    for _ in range(iterations):
-        centroids, sizes = _means(points, labels, k)
-        empty = torch.nonzero(sizes == 0).squeeze(1)
-        if len(empty):
-            centroids[empty] = points[torch.topk(distances, len(empty)).indices]
+    for iteration in range(1, iterations + 1):
+        means, sizes = kernels.group_means(points, labels, k)
+        centroids = _restart_empty(means, sizes, points, distances)
         previous = labels
         labels, distances = kernels.nearest(points, centroids)
-        if not len(empty) and torch.equal(labels, previous):
+        if iteration % look_every == 0 and bool((labels == previous).all() & (sizes > 0).all()):
             break
     return labels, centroids
 
@@ -102,10 +100,10 @@ def chain(centroids: Tensor, start: int = 0) -> Tensor:
     Returns:
         int64 ``[k]``: the clusters in the order of the walk.
     """
-    distances = torch.cdist(centroids.double(), centroids.double()).cpu()
+    distances = torch.cdist(centroids.double(), centroids.double()).cpu().numpy()
     current, walk = start, [start]
     for _ in range(len(centroids) - 1):
-        distances[:, current] = torch.inf
+        distances[:, current] = np.inf
         current = int(distances[current].argmin())
         walk.append(current)
     return torch.tensor(walk, device=centroids.device)

@@ -9,7 +9,7 @@ from torch import Tensor
 from eans import kernels
 from eans.errors import UsageError
 from eans.kernels import reference
-from eans.kernels.reference import COMPARISONS, compare, compare_all, compare_rows, modulus, nearest
+from eans.kernels.reference import COMPARISONS, compare, compare_all, compare_rows, group_means, modulus, nearest
 
 # B, N, D, E. With few entities candidates repeat within and across rows.
 SHAPES = [(1, 1, 2, 1), (3, 5, 4, 7), (7, 3, 6, 2), (5, 1, 10, 11), (2, 9, 8, 4), (0, 3, 4, 5)]
@@ -248,6 +248,28 @@ def test_nearest_makes_no_full_matrix(meter, monkeypatch):
     with meter:
         nearest(points, centroids)
     assert meter.largest <= 5000
+
+
+@pytest.mark.parametrize("rows", [1, 7, HUGE])
+@pytest.mark.parametrize(("points", "groups", "width"), [(1, 1, 1), (13, 4, 3), (40, 40, 2), (7, 30, 5), (0, 3, 2)])
+def test_group_means(points, groups, width, rows, monkeypatch):
+    monkeypatch.setattr(reference, "GROUP_ROWS", rows)
+    x = normal(points, width)
+    labels = torch.randint(groups, (points,), generator=torch.Generator().manual_seed(1))
+    means, sizes = group_means(x, labels, groups)
+    assert sizes.dtype == torch.int64
+    assert sizes.tolist() == [int((labels == group).sum()) for group in range(groups)]
+    for group in range(groups):
+        members = x[labels == group]
+        torch.testing.assert_close(means[group], members.mean(0) if len(members) else x.new_zeros(width))
+
+
+def test_group_means_makes_no_full_matrix(meter, monkeypatch):
+    monkeypatch.setattr(reference, "GROUP_ROWS", 50)
+    points, labels = normal(5000, 2), torch.arange(5000) % 50
+    with meter:
+        group_means(points, labels, 50)
+    assert meter.largest <= 50 * 50
 
 
 # --- the switch ---------------------------------------------------------------------------------------------------

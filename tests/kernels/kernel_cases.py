@@ -89,3 +89,16 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", lambda *a, **k: poisoned(plain_empty(*a, **k)))
     monkeypatch.setattr(torch, "empty_like", lambda *a, **k: poisoned(plain_like(*a, **k)))
     monkeypatch.setattr(Tensor, "new_empty", lambda *a, **k: poisoned(plain_new(*a, **k)))
+
+
+def let_interpreter_read_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.6's interpreter reads loop bounds by ``int(array of one number)``, which NumPy 2.4 refuses."""
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)

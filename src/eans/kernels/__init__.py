@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from eans.errors import UsageError, did_you_mean
-from eans.kernels.reference import COMPARISONS, Comparison, modulus
+from eans.kernels.reference import COMPARISONS, Comparison, Counts, modulus
 from eans.kernels.reference_step import fold, negative_loss, repeats
 
 Implementation = Literal["auto", "triton", "numba", "reference"]
@@ -33,15 +33,18 @@ Implementation = Literal["auto", "triton", "numba", "reference"]
 __all__ = [
     "COMPARISONS",
     "Comparison",
+    "Counts",
     "Implementation",
     "choose",
     "compare",
     "compare_all",
     "compare_rows",
     "complex_product",
+    "count_better",
     "cubes",
     "fold",
     "gather",
+    "group_means",
     "half_products",
     "label",
     "loss_terms",
@@ -62,8 +65,10 @@ _HOMES: dict[str, dict[str, str]] = {
         "compare_all": "reference",
         "compare_rows": "reference",
         "complex_product": "reference_step",
+        "count_better": "reference",
         "cubes": "reference_step",
         "gather": "reference_step",
+        "group_means": "reference",
         "half_products": "reference_step",
         "label": "reference_step",
         "loss_terms": "reference_step",
@@ -77,16 +82,19 @@ _HOMES: dict[str, dict[str, str]] = {
         "compare_all": "triton_rank",
         "compare_rows": "triton_vectors",
         "complex_product": "triton_vectors",
+        "count_better": "triton_rank",
         "cubes": "triton_tables",
         "gather": "triton_tables",
+        "group_means": "triton_nearest",
         "half_products": "triton_tables",
         "label": "triton_sampling",
         "loss_terms": "triton_loss",
+        "nearest": "triton_nearest",
         "project": "triton_vectors",
         "step_along": "triton_sampling",
         "take": "triton_sort",
     },
-    "numba": {"compare": "numba_compare", "compare_all": "numba_compare"},
+    "numba": {"compare": "numba_compare", "compare_all": "numba_compare", "count_better": "numba_rank"},
 }
 
 
@@ -187,6 +195,18 @@ def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     """`eans.kernels.reference.nearest` by the chosen implementation."""
     found: tuple[Tensor, Tensor] = _call("nearest", points.device, points, centroids)
     return found
+
+
+def group_means(points: Tensor, groups: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`eans.kernels.reference.group_means` by the chosen implementation."""
+    found: tuple[Tensor, Tensor] = _call("group_means", points.device, points, groups, k)
+    return found
+
+
+def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
+    """`eans.kernels.reference.count_better` by the chosen implementation."""
+    counts: Counts = _call("count_better", scores.device, scores, truth, keys, start, stop)
+    return counts
 
 
 def gather(table: Tensor, ids: Tensor) -> Tensor:

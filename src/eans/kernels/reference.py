@@ -17,11 +17,11 @@ pass computes again what it needs instead of keeping it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, one_hot
 
 Comparison = Literal["dot", "l1", "modulus"]
 COMPARISONS: tuple[Comparison, ...] = ("dot", "l1", "modulus")
@@ -220,3 +220,77 @@ def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
         partial, labels[block] = torch.addmm(norms, points[block], centroids.T, alpha=-2.0).min(1)
         distances[block] = partial + points[block].square().sum(1)
     return labels, distances.clamp_(min=0.0)
+
+
+class Counts(NamedTuple):
+    """What `count_better` found, int64 ``[B]`` each; where `nan` is not 0, the other two mean nothing.
+
+    Attributes:
+        greater: candidates that score higher than the true entity.
+        equal: candidates that score exactly like it, itself left out.
+        nan: scores of the row that are NaN, whoever has them.
+    """
+
+    greater: Tensor
+    equal: Tensor
+    nan: Tensor
+
+
+def check_counts(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> None:
+    """Refuse what a compiled `count_better` would read wrongly, as far as types and sizes tell."""
+    whole = (truth, keys, start, stop)
+    if scores.dtype not in (torch.float32, torch.float64) or any(tensor.dtype != torch.int64 for tensor in whole):
+        types = ", ".join(str(tensor.dtype) for tensor in (scores, *whole))
+        raise TypeError(f"scores are float32 or float64 and the rest int64, not {types}")
+    if not len(scores) == len(truth) == len(start) == len(stop):
+        raise ValueError(f"sizes differ: {', '.join(str(list(tensor.shape)) for tensor in (scores, *whole))}")
+
+
+def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
+    """Count in each row the candidates that beat or tie the true entity; known answers are no candidates.
+
+    Args:
+        scores: ``[B, E]``; rows may be strided.
+        truth: int64 ``[B]``: the true entity, whether or not it is among the known answers.
+        keys: int64 ``[K]``, ascending: an answer is a key modulo E, and the keys of one row agree in the rest.
+        start, stop: int64 ``[B]``: row b's known answers are ``keys[start[b]:stop[b]]``, each one once.
+
+    Counts over everyone less counts over the known answers: nothing of the scores' size is written.
+    """
+    batch, num_entities = scores.shape
+    target = scores.gather(1, truth[:, None])
+    counts = Counts(*(torch.empty(batch, dtype=torch.int64, device=scores.device) for _ in range(3)))
+    for block in _blocks(batch, num_entities, scores.device):
+        part = scores[block]
+        counts.greater[block] = (part > target[block]).sum(1)
+        counts.equal[block] = (part == target[block]).sum(1) - 1  # the true entity itself
+        counts.nan[block] = torch.isnan(part).sum(1)
+    ends = (stop - start).cumsum(0)
+    # (row, answer) pairs a few at a time: one row may have almost as many answers as there are entities.
+    for block in _blocks(int(ends[-1]) if batch else 0, 16, scores.device):
+        pair = torch.arange(block.start, block.stop, device=scores.device)
+        row = torch.searchsorted(ends, pair, right=True)
+        entity = keys[stop[row] - ends[row] + pair] % num_entities
+        value, level = scores[row, entity], target[row, 0]
+        counts.greater.index_add_(0, row, (value > level).long(), alpha=-1)
+        counts.equal.index_add_(0, row, ((value == level) & (entity != truth[row])).long(), alpha=-1)
+    return counts
+
+
+# Points of one block of `group_means`.
+GROUP_ROWS = 1 << 14
+
+
+def group_means(points: Tensor, groups: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Mean and size of each group: ``[E, F]``, int64 ``[E]`` in ``0..k-1`` -> ``[k, F]``, int64 ``[k]``.
+
+    The mean of an empty group is 0. Products with one-hot rows need no atomics, so the bits repeat.
+    """
+    sums = points.new_zeros(k, points.shape[1])
+    sizes = torch.zeros(k, dtype=torch.int64, device=points.device)
+    for start in range(0, len(points), GROUP_ROWS):
+        block = slice(start, start + GROUP_ROWS)
+        member = one_hot(groups[block], k).to(points.dtype)
+        sums.addmm_(member.T, points[block])
+        sizes += member.sum(0).long()
+    return sums / sizes.clamp(min=1).to(points.dtype)[:, None], sizes

@@ -72,7 +72,11 @@ def to_candidate(outer, query, candidate, KIND: tl.constexpr):
     if KIND == "dot":
         pull = (outer * query[0], outer * query[1])
     elif KIND == "l1":
-        signed = outer * tl.clamp((query[0] - candidate[0]) * STEEP, -1.0, 1.0)
+        difference = query[0] - candidate[0]
+        if difference.dtype == tl.float64:  # clamping is for float32 alone
+            signed = tl.where(difference > 0, outer, tl.where(difference < 0, -outer, 0.0))
+        else:
+            signed = outer * tl.clamp(difference * STEEP, -1.0, 1.0)
         pull = (signed, signed)
     else:
         real = query[0] - candidate[0]

@@ -3,8 +3,8 @@
 Scores and every gradient are compared with the float64 reference at odd sizes, and a second run must give the same
 bits. The slope of an L1 distance jumps where a difference passes zero. A float32 subtraction never changes the sign of
 a difference, but ``row + scalar * shift`` is rounded before it is subtracted, so a difference that is exactly zero or
-tiny may come out on the other side. Which differences are that small is computed in float64; an error there is
-allowed up to the gradient that hangs on them, and nowhere else.
+tiny may come out on the other side. A modulus turns quickly there for the same reason. Which slopes are in doubt is
+computed in float64; an error there is allowed up to the gradient that hangs on them, and nowhere else.
 """
 
 from __future__ import annotations

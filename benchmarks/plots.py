@@ -15,6 +15,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,6 +208,7 @@ def draw_cpu(record: dict[str, Any], folder: Path) -> bool:
     if not panels:
         return False
     rows = max(len(bars) for bars in panels.values())
+    largest = max(ratio for bars in panels.values() for _, ratio in bars)
     with figure(7.0, 0.9 + 0.24 * rows, folder, "cpu-ratios") as drawing:
         axes = drawing.subplots(1, len(panels), squeeze=False)[0]
         for axis, (title, bars) in zip(axes, panels.items(), strict=True):
@@ -217,8 +219,8 @@ def draw_cpu(record: dict[str, Any], folder: Path) -> bool:
             for place, (_, ratio) in zip(places, bars, strict=True):
                 axis.annotate(f"{ratio:.1f}x", (ratio, place), (3, 0), textcoords="offset points", va="center")
             axis.set_title(title)
-            axis.set_xlim(0, 1.15 * max(ratio for _, ratio in bars))
-            axis.axvline(1.0, color=GREY, linewidth=0.8)
+            axis.set_xlim(0, 1.2 * largest)  # one scale for both panels
+            axis.axvline(1.0, color="white", linewidth=0.8)  # as fast
             axis.set_xticks([])
             axis.tick_params(axis="y", length=0)
             axis.spines[["bottom", "left"]].set_visible(False)
@@ -248,6 +250,8 @@ def main() -> None:
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--out", type=Path, default=FIGURES)
     options = parser.parse_args()
+    if find_spec("matplotlib") is None:
+        raise SystemExit("figures need matplotlib: pip install -c constraints.txt -e '.[figures]'")
     for name, drawn in draw_all(options.records, options.out).items():
         print(f"{name}: {'drawn' if drawn else 'no records'}")
 

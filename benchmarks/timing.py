@@ -132,9 +132,9 @@ def multiply_add_rate(setting: Setting) -> float:
     """
     width = 256 if setting.quick else 8192
     left = torch.ones(width, width, device=setting.device)
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
     try:
         return width**3 / (median_ms(lambda: left @ left, setting) / 1e3)
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.set_float32_matmul_precision(before)

@@ -16,7 +16,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eans.api import Run
 
 RECORDS = Path(__file__).resolve().parent.parent / "records"
 
@@ -63,6 +66,11 @@ def run_cell(cell: Cell, device: str) -> dict[str, Any]:
     recipe = resolve(recipe, graph)
     began = time.perf_counter()
     run = start(recipe, graph, device=device)
+    return describe(cell, run, time.perf_counter() - began)
+
+
+def describe(cell: Cell, run: Run, total_seconds: float) -> dict[str, Any]:
+    """The record of a finished run."""
     curve = [
         {"step": record["step"], "seconds": record["seconds"], "mrr": record["valid"]["both"]["mrr"]}
         for record in run.history
@@ -77,7 +85,7 @@ def run_cell(cell: Cell, device: str) -> dict[str, Any]:
         "seed": cell.seed,
         "commit": current_commit(),
         **{name: run.metrics["training"][name] for name in ("steps", "seconds", "hardware", "torch_version")},
-        "total_seconds": round(time.perf_counter() - began, 1),
+        "total_seconds": round(total_seconds, 1),
         "valid": {side: run.metrics["valid"][side] for side in keep},
         "test": {side: run.metrics["test"][side] for side in keep},
         "protocol": {name: run.metrics["protocol"][name] for name in ("ties", "candidates", "split_sha256")},

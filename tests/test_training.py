@@ -143,6 +143,7 @@ def test_every_option_takes_steps(settings: dict[str, Any]) -> None:
         ({"lr_drop": 1.0}, [(0.1, n) for n in range(1, 7)]),
         ({"lr_drop_at": 1.0}, [(0.1, n) for n in range(1, 7)]),
         ({"lr_drop_at": 0.0}, [(0.01, n) for n in range(1, 7)]),
+        ({"lr_decay": "linear"}, [(0.1, 1), (0.0834, 2), (0.0667, 3), (0.05, 4), (0.0334, 5), (0.0167, 6)]),
         ({"lr_drop_at": 0.34}, [(0.1, 1), (0.1, 2), (0.01, 1), (0.01, 2), (0.01, 3), (0.01, 4)]),
     ],
     ids=str,

@@ -25,6 +25,8 @@ from eans.recording import RecordedWork
 from eans.samplers import Negatives, Sampler, StepOutcome
 
 Penalty = Literal["none", "l3", "n3"]
+Decay = Literal["drop", "linear"]
+STAGES = 1000  # of a rate that decays: the device is told of a new one only so often
 TERMS = ("loss", "positive", "negative", "substitution", "penalty")
 
 
@@ -43,6 +45,7 @@ class Schedule:
     Attributes:
         steps: total number of steps.
         lr: initial learning rate of Adam.
+        lr_decay: ``"drop"``: one drop; ``"linear"``: down to zero at the end, in a thousand small steps.
         lr_drop: factor on the learning rate after the drop; 1 for none.
         lr_drop_at: where the drop happens, as a share of `steps`.
         reset_optimizer: forget Adam's moments at the drop.
@@ -50,18 +53,21 @@ class Schedule:
 
     steps: int
     lr: float
+    lr_decay: Decay = "drop"
     lr_drop: float = 0.1
     lr_drop_at: float = 0.5
     reset_optimizer: bool = True
 
     @property
-    def drop_step(self) -> int:
-        """The first step, counted from 0, at the lower rate."""
-        return int(self.steps * self.lr_drop_at)
+    def drop_step(self) -> int | None:
+        """The first step, counted from 0, at the lower rate; None where there is no drop."""
+        return int(self.steps * self.lr_drop_at) if self.lr_decay == "drop" and self.lr_drop != 1.0 else None
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        return self.lr * (self.lr_drop if step >= self.drop_step else 1.0)
+        if self.lr_decay == "linear":
+            return self.lr * (1.0 - step * STAGES // self.steps / STAGES)
+        return self.lr * (self.lr_drop if self.drop_step is not None and step >= self.drop_step else 1.0)
 
 
 class Trainer:
@@ -103,12 +109,13 @@ class Trainer:
         self.work = RecordedWork(self._work, self.generator, self.device)
 
     def _prepare_rate(self) -> None:
-        if self.completed == self.schedule.drop_step and self.schedule.lr_drop != 1.0:
-            if self.schedule.reset_optimizer:
-                for moments in self.optimizer.state.values():
-                    for value in moments.values():
-                        value.zero_()
-            self.rate.fill_(self.schedule.rate(self.completed))
+        if self.completed == self.schedule.drop_step and self.schedule.reset_optimizer:
+            for moments in self.optimizer.state.values():
+                for value in moments.values():
+                    value.zero_()
+        rate = self.schedule.rate(self.completed)
+        if self.completed == 0 or rate != self.schedule.rate(self.completed - 1):
+            self.rate.fill_(rate)
 
     def _seeded(self, purpose: Purpose) -> torch.Generator:
         return self.generator.manual_seed(mix(self.seed, purpose, self.completed))

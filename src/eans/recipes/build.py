@@ -116,6 +116,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
     schedule = Schedule(
         steps=int(section.steps),
         lr=section.lr,
+        lr_decay=section.lr_decay,
         lr_drop=section.lr_drop,
         lr_drop_at=section.lr_drop_at,
         reset_optimizer=section.reset_optimizer,

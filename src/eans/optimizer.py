@@ -25,10 +25,16 @@ class Adam(torch.optim.Adam):
         parameters: tables ``[rows, columns]``.
         rate: the learning rate, a scalar on the device of the tables, so that a recorded step can read it.
         line: an order of the first table's rows in which those that are used together stand close (see `Sampler.line`).
+        rounded: let comparisons read the first table in bfloat16, a copy that is made with each step. Everything else
+            stays in float32. Has no effect where the kernels cannot.
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], rate: Tensor, line: tuple[Tensor, Tensor] | None = None
+        self,
+        parameters: Iterable[nn.Parameter],
+        rate: Tensor,
+        line: tuple[Tensor, Tensor] | None = None,
+        rounded: bool = False,
     ) -> None:
         self.tables = list(parameters)
         super().__init__(self.tables, lr=rate, betas=BETAS, eps=EPSILON, fused=True, capturable=rate.is_cuda)
@@ -36,6 +42,13 @@ class Adam(torch.optim.Adam):
         self.kernels = kernels.optimizer_kernels(rate.device)
         if self.kernels is not None:
             self.pending = [collect(table, line if index == 0 else None) for index, table in enumerate(self.tables)]
+            if rounded:
+                self.pending[0].rounded = self.tables[0].detach().bfloat16()
+
+    def refresh(self) -> None:
+        """Follow a change of the tables that was not a step."""
+        if self.kernels is not None and self.pending[0].rounded is not None:
+            self.pending[0].rounded.copy_(self.tables[0].detach())
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

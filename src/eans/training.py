@@ -26,6 +26,7 @@ from eans.samplers import Negatives, Sampler, StepOutcome
 
 Penalty = Literal["none", "l3", "n3"]
 Decay = Literal["drop", "linear"]
+Rows = Literal["float32", "bfloat16"]
 STAGES = 1000  # of a rate that decays: the device is told of a new one only so often
 TERMS = ("loss", "positive", "negative", "substitution", "penalty")
 
@@ -78,6 +79,7 @@ class Trainer:
         schedule: length and learning rates.
         penalty, penalty_weight: ``"l3"`` on whole tables or ``"n3"`` on the batch's rows.
         seed: fixes every random number of training.
+        rows: ``"bfloat16"``: on a GPU, comparisons read rounded candidate rows, half the bytes.
         device: where everything lives.
     """
 
@@ -92,6 +94,7 @@ class Trainer:
         penalty: Penalty = "none",
         penalty_weight: float = 0.0,
         seed: int = 0,
+        rows: Rows = "float32",
         device: torch.device | str = "cpu",
     ) -> None:
         self.model, self.sampler, self.loss, self.stream, self.schedule = model, sampler, loss, stream, schedule
@@ -104,7 +107,7 @@ class Trainer:
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
         self.aside = Aside(self.device)
         self.line = sampler.line()
-        self.optimizer = Adam(model.parameters(), self.rate, self.line)
+        self.optimizer = Adam(model.parameters(), self.rate, self.line, rounded=rows == "bfloat16")
         self.sums = torch.zeros(len(TERMS), device=self.device)
         self.work = RecordedWork(self._work, self.generator, self.device)
 
@@ -206,6 +209,7 @@ class Trainer:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
         self.model.load_state_dict(part("model."))
+        self.optimizer.refresh()
         self.sampler.load_state_dict(part("sampler."))
         self.sums = tensors["loss_sums"].to(self.device)
         self.work = RecordedWork(self._work, self.generator, self.device)

@@ -304,6 +304,41 @@ def test_update_with_two_gathers_and_two_comparisons() -> None:
     twins.step(loss)
 
 
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_rounded_rows(kind: Comparison) -> None:
+    """Scores and gradients of queries come from the rounded table, which follows each step; the rest does not."""
+    table = nn.Parameter(normal(9, 22, seed=3).float())
+    pending = collect(table)
+    pending.rounded = table.detach().bfloat16()
+    queries, outer = normal(3, 2, 22, seed=4).float(), normal(2, 2, 4, seed=5).float()
+
+    def scores(ops: Any, rows: Tensor, wanted: Tensor) -> Tensor:
+        found: Tensor = ops.compare(kind, wanted, rows, ENTITIES, None, None, True)
+        return found
+
+    found = with_gradients(lambda wanted: scores(FAST, table, wanted), queries)
+    expected = with_gradients(lambda wanted: scores(PLAIN, pending.rounded.float(), wanted), queries)
+    assert_same(found, expected, 1e-5)
+    pending.clear()
+
+    (scores(FAST, table, queries) * outer).sum().backward()
+    exact = nn.Parameter(table.detach().clone())
+    (scores(PLAIN, exact, queries) * outer).sum().backward()
+    adam = torch.optim.Adam([exact], lr=0.1)
+    adam.step()
+    factors = table.new_empty(2)
+    rate = torch.tensor(0.1, device=DEVICE)
+    triton_update.advance(torch.zeros((), device=DEVICE), rate, (0.9, 0.999), factors)
+    moments = torch.zeros_like(table), torch.zeros_like(table)
+    with torch.no_grad():
+        triton_update.update(table, *moments, factors, pending, None, (0.9, 0.999), 1e-8)
+    torch.testing.assert_close(table.detach(), exact.detach(), rtol=1e-5, atol=1e-5)
+    # The interpreter cuts off bits where a GPU rounds.
+    torch.testing.assert_close(
+        pending.rounded.float(), table.detach(), rtol=2**-7 if DEVICE == "cpu" else 2**-8, atol=0
+    )
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_rows_without_a_gradient_move_by_their_momentum(used: bool) -> None:
     twins = Twins(9, 12)

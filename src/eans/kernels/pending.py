@@ -66,6 +66,7 @@ class Pending:
         line: an order of the rows in which those that are used together stand close: the row at each place and the
             place of each row, int64 ``[E]``; None for the table's own order.
         aside: where the uses are sorted while the scores are computed.
+        rounded: the table in bfloat16, ``[E, F]``, which comparisons read instead; None for the table itself.
         candidates: at most one.
         rows: of gathered rows.
         leading: ``[E, D]`` of the first D columns, at most one.
@@ -77,6 +78,7 @@ class Pending:
 
     line: tuple[Tensor, Tensor] | None
     aside: Aside
+    rounded: Tensor | None = None
     candidates: list[CandidateGradient] = field(default_factory=list)
     rows: list[RowGradient] = field(default_factory=list)
     leading: list[Tensor] = field(default_factory=list)

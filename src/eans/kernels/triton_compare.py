@@ -219,29 +219,32 @@ class _Compare(torch.autograd.Function):
         if shifts is not None and scalars is not None:
             shifts, scalars = shifts.contiguous(), scalars.contiguous()
         ctx.kind, ctx.mean_rest = kind, mean_rest
-        ctx.save_for_backward(queries, table, entities, shifts, scalars)
+        rows = table
+        if ctx.pending is not None and ctx.pending.rounded is not None:
+            rows = ctx.pending.rounded[:, : table.shape[1]]
+        ctx.save_for_backward(queries, table, rows, entities, shifts, scalars)
         if ctx.pending is not None and ctx.pending.plan is None and ctx.needs_input_grad[2]:
             plan(ctx.pending, entities, len(table))
         with torch.cuda.device_of(queries):
-            return forward_scores(kind, queries, table, entities, shifts, scalars, mean_rest)
+            return forward_scores(kind, queries, rows, entities, shifts, scalars, mean_rest)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         gradient = gradient.contiguous()
-        queries, table, entities, shifts, scalars = ctx.saved_tensors
-        arguments = (ctx.kind, gradient, queries, table, entities, shifts, scalars, ctx.mean_rest)
+        queries, table, rows, entities, shifts, scalars = ctx.saved_tensors
+        rest = entities, shifts, scalars, ctx.mean_rest
         _, needs_queries, needs_table, _, needs_shifts, needs_scalars, _ = ctx.needs_input_grad
         to_queries = to_table = to_shifts = to_scalars = None
         with torch.cuda.device_of(gradient):
             if needs_queries or needs_shifts:
-                to_queries, to_shifts = query_gradients(*arguments)
+                to_queries, to_shifts = query_gradients(ctx.kind, gradient, queries, rows, *rest)
             waits = needs_table and ctx.pending is not None
             whole = table.is_contiguous() and shifts is None
             if waits and whole and not ctx.pending.candidates:
                 ctx.pending.candidates.append(CandidateGradient(ctx.kind, ctx.mean_rest, gradient, queries, entities))
             elif needs_table or needs_scalars:
-                to_table, to_scalars = entity_gradients(*arguments, ctx.pending)
+                to_table, to_scalars = entity_gradients(ctx.kind, gradient, queries, table, *rest, ctx.pending)
                 if waits and not ctx.pending.leading:
                     ctx.pending.leading.append(to_table)
                     to_table = None

@@ -43,7 +43,7 @@ def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor)
 
 @triton.jit
 def _apply(
-    table, averages, squares, factors, place, value, gradient, inside,
+    table, averages, squares, rounded, factors, place, value, gradient, inside,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr,
 ):  # fmt: skip
     """Adam for the numbers `value` at offsets `place`."""
@@ -55,7 +55,10 @@ def _apply(
     root = tl.load(factors + 1)
     tl.store(averages + place, average, mask=inside)
     tl.store(squares + place, square, mask=inside)
-    tl.store(table + place, value - size * average / (tl.sqrt(square) * root + EPSILON), mask=inside)
+    value -= size * average / (tl.sqrt(square) * root + EPSILON)
+    tl.store(table + place, value, mask=inside)
+    if rounded is not None:
+        tl.store(rounded + place, value.to(tl.bfloat16), mask=inside)
 
 
 @triton.jit
@@ -63,6 +66,7 @@ def _update_kernel(
     table,  # [E, F]
     averages,  # [E, F]
     squares,  # [E, F]
+    rounded,  # [E, F] or None
     factors,  # [2]
     gradient,  # [Q, B, N], or [2, B, N] with MEAN; or None
     queries,  # [Q, B, F] or None
@@ -155,9 +159,22 @@ def _update_kernel(
         first_plane += weight * value[0] * tl.abs(value[0])
         second_plane += weight * value[1] * tl.abs(value[1])
 
-    _apply(table, averages, squares, factors, here, value[0], first_plane, within, BETA1, BETA2, EPSILON)
+    _apply(table, averages, squares, rounded, factors, here, value[0], first_plane, within, BETA1, BETA2, EPSILON)
     if PLANES == 2:
-        _apply(table, averages, squares, factors, here + WIDTH, value[1], second_plane, within, BETA1, BETA2, EPSILON)
+        _apply(
+            table,
+            averages,
+            squares,
+            rounded,
+            factors,
+            here + WIDTH,
+            value[1],
+            second_plane,
+            within,
+            BETA1,
+            BETA2,
+            EPSILON,
+        )
 
 
 def plan(pending: Pending, entities: Tensor, num_rows: int) -> None:
@@ -225,6 +242,7 @@ def update(
             table,
             averages,
             squares,
+            pending.rounded,
             factors,
             None if candidates is None else candidates.gradient,
             None if candidates is None else candidates.queries,

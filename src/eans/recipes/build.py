@@ -130,6 +130,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         penalty=recipe.loss.penalty,
         penalty_weight=recipe.loss.penalty_weight,
         seed=section.seed,
+        rows=section.rows,
         device=device,
     )
 

@@ -78,6 +78,9 @@ class TrainSection(Section):
     lr_drop: Annotated[float, Field(gt=0, le=1)] = Field(0.1, description="factor on lr after the drop; 1 for none")
     lr_drop_at: Share = Field(0.5, description="where the drop happens, as a share of the steps")
     reset_optimizer: bool = Field(True, description="forget Adam's moments at the drop")
+    rows: Literal["float32", "bfloat16"] = Field(
+        "float32", description="on a GPU, read candidate rows rounded to bfloat16: faster, less exact"
+    )
     subsampling: bool = Field(True, description="weight positives by (c(h,r) + c(r,t)) ** -0.5")
     seed: Count = Field(0, description="fixes every random number")
     log_every: Positive = Field(100, description="steps between log records")

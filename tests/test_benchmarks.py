@@ -14,8 +14,10 @@ from benchmarks import (
     gpu,
     gpu_check,
     gpu_check_step,
+    gpu_kernels,
     gpu_quality,
     gpu_steps,
+    gpu_sweep,
     gpu_targets,
     kernel_costs,
     plots,
@@ -257,7 +259,7 @@ def test_every_target_has_a_cell() -> None:
 
 def test_step_cells_cover_models_and_sweeps_once() -> None:
     cells = gpu_steps.step_cells()
-    assert len({cell.key for cell in cells}) == len(cells) == 28
+    assert len({cell.key for cell in cells}) == len(cells) == 26
     plain = [cell for cell in cells if not cell.sweep]
     assert len(plain) == 12  # five models, two graphs, and TransE with 16 and with 1 negative
 
@@ -266,6 +268,41 @@ def test_windows() -> None:
     calls: list[int] = []
     assert len(window_ms(lambda: calls.append(1), Setting(CPU, True), 3, 4)) == 3
     assert len(calls) == 12
+
+
+@pytest.mark.parametrize(("name", "kind"), [("BLOCK_ELEMENTS", "cpu"), ("GROUP_ROWS", "any")])
+def test_tiles_are_put_back(name: str, kind: str) -> None:
+    def place() -> gpu_sweep.Place:
+        return gpu_sweep.Place(gpu_sweep.Sweep("case", "reference", name, ()), kind)
+
+    before = place().chosen
+    with place().holding(7):
+        assert place().chosen == 7
+    assert place().chosen == before != 7
+
+
+def test_sweeps_name_tiles_that_exist() -> None:
+    pytest.importorskip("triton")
+    for sweep in gpu_sweep.SWEEPS:
+        for kind in ("l1", "modulus"):
+            chosen = gpu_sweep.Place(sweep, kind).chosen
+            assert all(len(type(chosen)(*tile)) == len(chosen) for tile in sweep.tiles)
+
+
+def test_a_sweep_without_triton() -> None:
+    with pytest.raises(UsageError, match="do not run here"):
+        gpu_sweep.measure_sweep(Setting(CPU, True))
+
+
+def test_kernel_cases_of_plain_kernels() -> None:
+    for recipe in ("fb15k-237/transd/eans+adv", "wn18rr/complex/eans+adv"):
+        step = gpu_kernels.make_step(recipe, Setting(CPU, True))
+        rows = [row_of(case, Setting(CPU, True), 1e9, 1e9) for case in gpu_kernels.kernel_cases(step)]
+        assert not [row for row in rows if "error" in row]
+        assert {"take", "step_along", "label", "forward", "count_better", "group_means"} <= {
+            row["name"] for row in rows
+        }
+        assert step.sizes.distinct <= step.sizes.pairs
 
 
 # --- the program --------------------------------------------------------------------------------------------------
@@ -294,7 +331,8 @@ def test_wrong_kernels_end_the_program(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_arguments() -> None:
     assert gpu.parse_arguments(["--only", "ranking,check"]).only == ["check", "ranking"]
-    assert "quality" not in gpu.parse_arguments([]).only
+    assert gpu.parse_arguments([]).only == ["check", "kernels", "steps", "kmeans", "ranking"]
+    assert gpu.parse_arguments(["--runs", "wordnet-core"]).only[-2:] == ["ranking", "quality"]
     with pytest.raises(SystemExit):
         gpu.parse_arguments(["--only", "quality"])
     with pytest.raises(SystemExit):

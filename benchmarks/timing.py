@@ -102,7 +102,9 @@ def waits(setting: Setting) -> Iterator[list[str]]:
         finally:
             if setting.on_gpu:
                 torch.cuda.set_sync_debug_mode("default")
-    found += [f"{Path(one.filename).name}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]
+    # PyTorch also warns, once, that it may overlook some.
+    waited = [one for one in caught if "called a synchronizing" in str(one.message)]
+    found += [f"{Path(one.filename).name}:{one.lineno}" for one in waited]
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from benchmarks import (
 )
 from benchmarks.gpu_kernels import KernelCase, row_of, sizes_of
 from benchmarks.kernel_costs import Cost, Sizes
-from benchmarks.timing import Setting, window_ms
+from benchmarks.timing import Setting, waits, window_ms
 from eans import kernels
 from eans.errors import UsageError
 
@@ -303,6 +304,13 @@ def test_kernel_cases_of_plain_kernels() -> None:
             row["name"] for row in rows
         }
         assert step.sizes.distinct <= step.sizes.pairs
+
+
+def test_waits_are_those_that_pytorch_names() -> None:
+    with waits(Setting(CPU)) as found:
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        warnings.warn("a prototype feature and does not yet detect all synchronizing operations", stacklevel=1)
+    assert [place.partition(":")[0] for place in found] == ["test_benchmarks.py"]
 
 
 # --- the program --------------------------------------------------------------------------------------------------

@@ -1,17 +1,18 @@
-"""Speed on a CUDA GPU: `python -m benchmarks.gpu [--only check,kernels,steps,kmeans,ranking,quality] [--out FILE]`.
+"""Speed on a CUDA GPU: `python -m benchmarks.gpu [--only check,kernels,steps,kmeans,ranking] [--out FILE]`.
 
 ========  =====================================================================================================
-check     kernels against the float64 reference, same bits twice; a failure ends the program with code 1
+check     every kernel against its definition, same bits twice; a failure ends the program with code 1
 kernels   each kernel at the paper's sizes: ms, bytes, GB/s, share of the floor that memory and arithmetic set
-steps     whole training steps of the recipes, sweeps over n and d, memory, re-ordering
+steps     whole training steps of the recipes, other n and d, memory, re-ordering, waits for the device
 kmeans    re-ordering of 15 thousand to 1.5 million entities
 ranking   filtered ranking of whole test sets
+sweep     other tiles in the place of the chosen ones; only when asked for
 quality   whole runs named by ``--runs recipe[:override]...``, appended to ``records/fast.jsonl``
 ========  =====================================================================================================
 
-Without ``--only`` all but *quality* run, in about four minutes on an H200. Results are merged, section by section as
-they come, into ``records/gpu-speed.json``; every section keeps the commit and date it was measured at. Graphs are
-looked for in ``$EANS_DATA``; random ones of the same size stand in.
+Without ``--only`` all but the last two run, in three to four minutes on an H200. Results are merged, section by
+section as they come, into ``records/gpu-speed.json``; every section keeps the commit and date it was measured at.
+Graphs are looked for in ``$EANS_DATA``; random ones of the same size stand in.
 
 ``--quick`` makes everything tiny and ``--device cpu`` runs it with plain PyTorch kernels (with Triton's interpreter
 where ``TRITON_INTERPRET=1``): to try the program, not to measure. Such runs write nothing unless ``--out`` says where.
@@ -28,7 +29,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import gpu_kernels, gpu_quality, gpu_steps, gpu_targets
+from benchmarks import gpu_kernels, gpu_quality, gpu_steps, gpu_sweep, gpu_targets
 from benchmarks.cells import RECORDS
 from benchmarks.gpu_check import check
 from benchmarks.speed_record import Record, facts, merged, update
@@ -42,7 +43,9 @@ MEASUREMENTS: dict[str, Callable[[Setting], Record]] = {
     "steps": gpu_steps.measure_steps,
     "kmeans": gpu_steps.measure_kmeans,
     "ranking": gpu_steps.measure_ranking,
+    "sweep": gpu_sweep.measure_sweep,
 }
+ON_DEMAND = ("sweep", "quality")
 SECTIONS = ("check", *MEASUREMENTS, "quality")
 
 
@@ -89,7 +92,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the program")
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args(arguments)
-    options.only = options.only or [section for section in SECTIONS if section != "quality" or options.runs]
+    if not options.only:
+        options.only = [section for section in SECTIONS if section not in ON_DEMAND]
+        options.only += ["quality"] if options.runs else []
     if "quality" in options.only and not options.runs:
         parser.error("quality needs --runs")
     return options

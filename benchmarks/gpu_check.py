@@ -17,36 +17,17 @@ import torch
 from torch import Tensor
 
 import eans
+from benchmarks.findings import Finding, poison, relative_error
+from benchmarks.gpu_check_step import check_step
 from benchmarks.timing import Setting
 from eans import kernels
 from eans.kernels import Comparison, reference
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 
-TOLERANCE = 1e-6  # of the error's norm, relative to the norm of the exact tensor
 ULP = float(torch.finfo(torch.float32).eps)
 TURN = 1e-4  # a modulus whose slope turns by less is not worth an allowance
 MOST_NEAR = 0.05  # share of slopes that may be in doubt (some are made so on purpose)
-
-
-class Finding(NamedTuple):
-    """One comparison.
-
-    Attributes:
-        name: what was compared.
-        error: relative error, after the allowance.
-        doubtful: how many slopes rounding may legitimately have changed.
-        same: did a second run give the same bits?
-    """
-
-    name: str
-    error: float
-    doubtful: int = 0
-    same: bool = True
-
-    @property
-    def passed(self) -> bool:
-        return self.error <= TOLERANCE and self.same
 
 
 class Case(NamedTuple):
@@ -77,17 +58,13 @@ class Shape:
         return f"{self.kind} Q={self.count}{' shifted' if self.shifted else ''}"
 
 
-# Each comparison with one query and with as many as training uses; shifts where TransD has them, and once elsewhere.
+# Each comparison with as many queries as training uses; shifts where TransD has them, and once elsewhere.
 SHAPES = (
-    Shape("dot", 1, False),
     Shape("dot", 2, False),
     Shape("l1", 1, False),
     Shape("l1", 3, False),
-    Shape("modulus", 1, False),
     Shape("modulus", 3, False),
-    Shape("l1", 1, True),
     Shape("l1", 3, True),
-    Shape("dot", 2, True),
     Shape("modulus", 2, True),
 )
 
@@ -109,7 +86,9 @@ def make_case(shape: Shape, device: torch.device) -> Case:
     if shifts is not None and scalars is not None:
         candidate = candidate + scalars[first, None] * shifts[0]
     queries[0, :, ::9] = candidate[:, ::9]
-    return Case(queries, table, entities, shifts, scalars, normal(count, batch, shape.negatives))
+    outer = normal(count, batch, shape.negatives)
+    outer[2:] = outer[1:2]  # as the gradient of a mean: see `results`
+    return Case(queries, table, entities, shifts, scalars, outer)
 
 
 def widened(case: Case) -> Case:
@@ -118,13 +97,13 @@ def widened(case: Case) -> Case:
 
 
 def results(compare: Callable[..., Tensor], kind: Comparison, case: Case) -> dict[str, Tensor]:
-    """Scores and every gradient by name."""
+    """Scores and every gradient by name; with more than two queries, of the mean score of all but the first."""
     named = {"queries": case.queries, "table": case.table, "shifts": case.shifts, "scalars": case.scalars}
     leaves = {name: value.detach().requires_grad_() for name, value in named.items() if value is not None}
-    scores = compare(
-        kind, leaves["queries"], leaves["table"], case.entities, leaves.get("shifts"), leaves.get("scalars")
-    )
-    gradients = torch.autograd.grad(scores, list(leaves.values()), case.outer)
+    moves, mean_rest = (leaves.get("shifts"), leaves.get("scalars")), len(case.queries) > 2
+    scores = compare(kind, leaves["queries"], leaves["table"], case.entities, *moves, mean_rest)
+    outer = torch.stack([case.outer[0], case.outer[1:].sum(0)]) if mean_rest else case.outer
+    gradients = torch.autograd.grad(scores, list(leaves.values()), outer)
     return {"scores": scores.detach(), **dict(zip(leaves, gradients, strict=True))}
 
 
@@ -164,21 +143,6 @@ def allowances(wide: Case, doubts: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def relative_error(found: Tensor, exact: Tensor, allowance: Tensor | None = None) -> float:
-    """Norm of the error beyond the allowance, relative to the norm of the exact tensor; infinite for NaN."""
-    error = (found.double() - exact).abs()
-    if allowance is not None:
-        error = (error - allowance).clamp(min=0.0)
-    ratio = float(torch.linalg.vector_norm(error) / torch.linalg.vector_norm(exact))
-    return ratio if ratio == ratio else float("inf")
-
-
-def poison(device: torch.device, megabytes: int = 256) -> None:
-    """Leave NaN in memory that is handed out next, so that a number nobody wrote shows."""
-    if device.type == "cuda":
-        torch.full((megabytes << 18,), float("nan"), device=device)
-
-
 def check_compare(shape: Shape, device: torch.device) -> Iterator[Finding]:
     """`compare`, its gradients and `compare_all` for one shape."""
     case = make_case(shape, device)
@@ -207,21 +171,6 @@ def check_compare(shape: Shape, device: torch.device) -> Iterator[Finding]:
         yield Finding(f"{shape.label}: compare_all", error, 0, torch.equal(scores, ranked(kernels, case)))
 
 
-def check_nearest(device: torch.device, quick: bool) -> Finding:
-    """`nearest`: the error is how much farther the chosen centroid is than the nearest one."""
-    count, clusters, width = (50, 5, 11) if quick else (5003, 101, 301)
-    generator = torch.Generator().manual_seed(0)
-    points = torch.randn(count, width, generator=generator).to(device)
-    centroids = torch.randn(clusters, width, generator=generator).to(device)
-    labels, distances = kernels.nearest(points, centroids)
-    again = kernels.nearest(points, centroids)
-    exact = torch.cdist(points.double(), centroids.double()).square()
-    chosen = exact.gather(1, labels[:, None])[:, 0]
-    farther = relative_error(chosen, exact.min(1).values)
-    error = max(farther, relative_error(distances, chosen))
-    return Finding("nearest", error, 0, torch.equal(labels, again[0]) and torch.equal(distances, again[1]))
-
-
 def check_replay(device: torch.device, steps: int = 12) -> Finding:
     """Recorded steps must leave the same bits as ordinary ones: a small run of the bundled graph, both ways."""
     graph = eans.load("wordnet-core")
@@ -240,10 +189,10 @@ def check_replay(device: torch.device, steps: int = 12) -> Finding:
 
 
 def check(setting: Setting) -> list[Finding]:
-    """Every comparison; a kernel that is added gets a line here."""
+    """Comparisons at several shapes, all other operations, and recorded steps."""
     shapes = [replace(shape, batch=5, negatives=7, dim=22, entities=31) if setting.quick else shape for shape in SHAPES]
     found = [finding for shape in shapes for finding in check_compare(shape, setting.device)]
-    found.append(check_nearest(setting.device, setting.quick))
+    found += check_step(setting.device, setting.quick)
     if setting.on_gpu:  # elsewhere nothing is recorded
         found.append(check_replay(setting.device))
     return found

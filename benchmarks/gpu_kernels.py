@@ -7,7 +7,7 @@ the others from being measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -16,15 +16,27 @@ import torch
 from torch import Tensor
 
 from benchmarks import kernel_costs
+from benchmarks.gpu_steps import graph_of
 from benchmarks.kernel_costs import Cost, Sizes
 from benchmarks.speed_record import Record, table
 from benchmarks.timing import Call, Setting, copy_bandwidth, median_ms, multiply_add_rate, replayed_ms
 from eans import kernels
+from eans.batches import BatchStream
 from eans.data import info
+from eans.graph import HEAD, TAIL, KnowledgeGraph
+from eans.kernels.aside import Aside
+from eans.kernels.pending import CandidateGradient, Pending, RowGradient
 from eans.models import MODELS
+from eans.optimizer import BETAS, EPSILON
 from eans.recipes import load
+from eans.samplers import EANS
 
 CLUSTERS = 100
+# ComplEx stands for DistMult too: the recipes give both rows of the same width.
+RECIPES = (
+    *(f"fb15k-237/{model}/eans+adv" for model in ("transe", "rotate", "complex", "transd")),
+    *(f"wn18rr/{model}/eans+adv" for model in ("rotate", "complex")),
+)
 
 
 class KernelCase(NamedTuple):
@@ -54,76 +66,212 @@ def sizes_of(recipe: str, quick: bool = False) -> Sizes:
         shifted=settings.model.name == "transd",
     )
     if quick:
-        return replace(sizes, batch=4, negatives=6, dim=24, stride=sizes.stride // sizes.dim * 24, entities=50, sigma=5)
+        return replace(sizes, batch=4, negatives=6, dim=24, stride=sizes.stride // sizes.dim * 24, sigma=5)
     return sizes
 
 
-# ComplEx stands for DistMult too: the recipes give both rows of the same width.
-RECIPES = tuple(
-    f"{dataset}/{model}/eans+adv"
-    for dataset in ("fb15k-237", "wn18rr")
-    for model in ("transe", "rotate", "complex", "transd")
-)
+def uses_triton(device: torch.device) -> bool:
+    """Are there kernels for the parts of a step, rather than operations of PyTorch?"""
+    return kernels.optimizer_kernels(device) is not None
 
 
-def draw(sizes: Sizes, device: torch.device) -> Tensor:
-    """Candidates ``[B, N]`` as EANS draws them: a Gaussian around the positive on a line of all entities."""
-    line = torch.randperm(sizes.entities, device=device)
-    positive = torch.randint(sizes.entities, (sizes.batch, 1), device=device)
-    offset = (torch.randn(sizes.batch, sizes.negatives, device=device) * sizes.sigma).round().long()
-    return line[(positive + offset).remainder(sizes.entities)]
+@dataclass(frozen=True)
+class Step:
+    """The tensors of one training step at a recipe's sizes, as the trainer has them; see `eans.kernels`.
+
+    Attributes:
+        sizes: with what was found out by drawing.
+        sampler, stream: of the graph; the sampler's line is a random one.
+        rows: which training triples the batch has.
+        triples, weights: the batch, in the order of the line.
+        noise, candidates: what was drawn.
+        table: all entity rows ``[E, F]``.
+        queries, outer: random; `outer` is the gradient of the scores.
+        shifts, scalars: of TransD.
+    """
+
+    sizes: Sizes
+    graph: KnowledgeGraph
+    sampler: EANS
+    stream: BatchStream
+    rows: Tensor
+    triples: Tensor
+    weights: Tensor
+    noise: Tensor
+    candidates: Tensor
+    table: Tensor
+    queries: Tensor
+    outer: Tensor
+    shifts: Tensor | None
+    scalars: Tensor | None
+
+    @property
+    def compared(self) -> Tensor:
+        """The columns that are compared."""
+        return self.table[:, : self.sizes.dim]
+
+    @property
+    def ends(self) -> Tensor:
+        """The entities of the positives: int64 ``[2 B]``."""
+        return torch.cat((self.triples[:, HEAD], self.triples[:, TAIL]))
+
+    @property
+    def places(self) -> Tensor:
+        """Where each entity stands along the line."""
+        return self.sampler.real_to_virtual
 
 
-def adam_case(table: Tensor) -> Call:
-    """A step of dense Adam on one table."""
-    parameter = torch.nn.Parameter(table.clone())
-    parameter.grad = torch.randn_like(parameter)
-    on_gpu = table.device.type == "cuda"
-    rate = torch.tensor(1e-4, device=table.device)
-    optimizer = torch.optim.Adam([parameter], lr=rate, fused=True, capturable=on_gpu)
-    return optimizer.step
-
-
-def kernel_cases(sizes: Sizes, device: torch.device) -> Iterator[KernelCase]:
-    """Everything that is timed for one model and graph, made only when it is asked for."""
-    rows = torch.randn(sizes.entities, sizes.stride, device=device)
-    compared = rows[:, : sizes.dim]
+def make_step(recipe: str, setting: Setting) -> Step:
+    """Random numbers around a real batch of the recipe's graph."""
+    sizes, device = sizes_of(recipe, setting.quick), setting.device
+    graph = graph_of(load(recipe).data.name, setting.quick)
+    sampler = EANS(
+        graph, sizes.negatives, clusters=min(CLUSTERS, graph.num_entities), sigma=sizes.sigma, known_true="repeats"
+    )
+    sampler.virtual_to_real = torch.randperm(graph.num_entities)
+    sampler.real_to_virtual = torch.argsort(sampler.virtual_to_real)
+    sampler.place(device)
+    stream = BatchStream(graph, sizes.batch, seed=0, device=device)
+    rows, _ = stream.rows(0)
+    triples, _, weights = stream.batch(rows, "tail", sampler.real_to_virtual)
+    noise = torch.randn(sizes.batch, sizes.negatives, device=device)
+    start = sampler.real_to_virtual[triples[:, TAIL]]
+    candidates = kernels.step_along(sampler.virtual_to_real, start, noise, sizes.sigma, False)
     queries = torch.randn(sizes.count, sizes.batch, sizes.dim, device=device)
-    entities = draw(sizes, device)
-    outer = torch.randn(sizes.count, sizes.batch, sizes.negatives, device=device)
-    shifts = torch.randn_like(queries) if sizes.shifted else None
-    scalars = torch.randn(sizes.entities, device=device) if sizes.shifted else None
-    sizes = replace(sizes, distinct=len(torch.unique(entities)))
-    arguments = (sizes.kind, queries, compared, entities, shifts, scalars)
-    graded = (sizes.kind, outer, queries, compared, entities, shifts, scalars)
+    return Step(
+        replace(
+            sizes,
+            entities=graph.num_entities,
+            distinct=len(torch.unique(candidates)),
+            answers=int(sampler.known.count(triples, "tail").sum()),
+        ),
+        graph,
+        sampler,
+        stream,
+        rows,
+        triples,
+        weights,
+        noise,
+        candidates,
+        torch.randn(graph.num_entities, sizes.stride, device=device),
+        queries,
+        torch.randn(2, sizes.batch, sizes.negatives, device=device),
+        torch.randn_like(queries) if sizes.shifted else None,
+        torch.randn(graph.num_entities, device=device) if sizes.shifted else None,
+    )
 
-    given = {"queries": queries, "table": compared, "shifts": shifts, "scalars": scalars}
-    leaves = {name: value.detach().requires_grad_() for name, value in given.items() if value is not None}
+
+def make_pending(step: Step) -> Pending:
+    """The parts of the entity table's gradient as a backward pass leaves them, along the line, the uses sorted."""
+    sizes, ids, device = step.sizes, step.ends, step.table.device
+    # Nothing runs aside here: a kernel is timed alone.
+    pending = Pending(step.sampler.line(), Aside(torch.device("cpu")))
+    ticket = pending.gather(ids)
+    import_module("eans.kernels.triton_update").plan(pending, step.candidates, sizes.entities)
+    pending.rows.append(RowGradient(ticket, ids, torch.randn(len(ids), sizes.stride, device=device)))
+    if sizes.shifted:
+        pending.leading.append(torch.randn(sizes.entities, sizes.dim, device=device))
+        pending.products.append(torch.randn(sizes.entities, device=device))
+    else:
+        pending.candidates.append(CandidateGradient(sizes.kind, True, step.outer, step.queries, step.candidates))
+    if sizes.kind == "dot":  # the recipes have an L3 penalty
+        pending.cubes.append(torch.full((), 1e-5, device=device))
+    return pending
+
+
+def update_case(step: Step, pending: Pending, dense: bool) -> Call:
+    """A step of Adam on a copy of the table, from parts of the gradient or from a whole one."""
+    module = import_module("eans.kernels.triton_update")
+    copy = step.table.clone()
+    moments = torch.zeros_like(copy), torch.ones_like(copy)
+    gradient = torch.randn_like(copy) if dense else None
+    factors = torch.tensor([1e-4, 1.0], device=copy.device)
+    return partial(module.update, copy, *moments, factors, pending, gradient, BETAS, EPSILON)
+
+
+def comparison_cases(step: Step) -> Iterator[KernelCase]:
+    """The kernels of a comparison: forwards, backwards, and Adam."""
+    sizes = step.sizes
+    arguments = (step.queries, step.compared, step.candidates, step.shifts, step.scalars)
+    if not uses_triton(step.table.device):
+        call = partial(kernels.compare, sizes.kind, *arguments, mean_rest=True)
+        yield KernelCase("forward", call, kernel_costs.forward(sizes))
+        return
+    forward, query, entity, sort = (
+        getattr(import_module(f"eans.kernels.triton_{module}"), name)
+        for module, name in (
+            ("compare", "forward_scores"),
+            ("query", "query_gradients"),
+            ("entity", "entity_gradients"),
+            ("sort", "sorted_ids"),
+        )
+    )
+    pending = make_pending(step)
+    graded = (sizes.kind, step.outer, *arguments, True)
+    yield KernelCase("forward", partial(forward, sizes.kind, *arguments, True), kernel_costs.forward(sizes))
+    yield KernelCase("query gradient", partial(query, *graded), kernel_costs.query_gradient(sizes))
+    uses = step.places[torch.cat((step.candidates.flatten(), step.ends))]
+    yield KernelCase("sort", partial(sort, uses, sizes.entities), kernel_costs.sort(sizes))
+    yield KernelCase("entity gradient", partial(entity, *graded, pending), kernel_costs.entity_gradient(sizes))
+    name = "parts + Adam" if sizes.shifted else "entity gradient + Adam"
+    yield KernelCase(name, update_case(step, pending, False), kernel_costs.update(sizes))
+    nothing = Pending(None, pending.aside)
+    yield KernelCase("Adam", update_case(step, nothing, True), kernel_costs.adam(sizes))
+
+
+def sampling_cases(step: Step) -> Iterator[KernelCase]:
+    """What comes before the scores: the batch, the draw, the labels."""
+    sizes, sampler = step.sizes, step.sampler
+    take = partial(kernels.take, step.stream.triples, step.stream.weights, step.rows, step.places, TAIL)
+    yield KernelCase("take", take, kernel_costs.take(sizes))
+    start = step.places[step.triples[:, TAIL]]
+    draw = partial(kernels.step_along, sampler.virtual_to_real, start, step.noise, sizes.sigma, False)
+    yield KernelCase("step_along", draw, kernel_costs.step_along(sizes))
+    keys, prefix = sampler.known.keys["tail"], sampler.known.prefix(step.triples, "tail")
+    label = partial(kernels.label, keys, prefix, step.candidates, sizes.entities, sampler.repeats_from)
+    yield KernelCase("label", label, kernel_costs.label(sizes))
+
+
+def loss_case(step: Step) -> KernelCase:
+    """The loss and its gradients, with self-adversarial weights and substitution."""
+    known = torch.rand(step.candidates.shape, device=step.table.device) < 0.05
+    positive = torch.randn(step.sizes.batch, device=step.table.device).requires_grad_()
+    negative, substitution = (scores.clone().requires_grad_() for scores in step.outer)
 
     def passes() -> object:
-        scores = kernels.compare(sizes.kind, entities=entities, **leaves)
-        return torch.autograd.grad(scores, list(leaves.values()), outer)
+        terms = kernels.loss_terms(positive, negative, substitution, known, step.weights, 9.0, 1.0, 0.5, 0.1)
+        return torch.autograd.grad(terms.sum(), (positive, negative, substitution))
 
-    if kernels.current() == "triton" or (kernels.current() == "auto" and device.type == "cuda"):
-        compare, gradients = (import_module(f"eans.kernels.triton_{name}") for name in ("compare", "gradients"))
-        yield KernelCase("forward", lambda: compare.forward_scores(*arguments), kernel_costs.forward(sizes))
-        query = kernel_costs.query_gradient(sizes)
-        yield KernelCase("query gradient", lambda: gradients.query_gradients(*graded), query)
-        yield KernelCase("sort", lambda: gradients.pairs_by_entity(entities, sizes.entities), kernel_costs.sort(sizes))
-        entity, sorting = kernel_costs.entity_gradient(sizes), kernel_costs.sort(sizes)
-        cost = Cost(*(one + other for one, other in zip(entity, sorting, strict=True)))
-        yield KernelCase("entity gradient with sort", lambda: gradients.entity_gradients(*graded), cost)
-    else:
-        yield KernelCase("forward", lambda: kernels.compare(*arguments), kernel_costs.forward(sizes))
-    yield KernelCase("compare, both passes", passes, kernel_costs.both_passes(sizes))
-    yield KernelCase("Adam", adam_case(rows), kernel_costs.adam(sizes))
-    shift = None if shifts is None else shifts[0]
-    rank_all = partial(kernels.compare_all, sizes.kind, queries[0], compared, shift, scalars)
+    return KernelCase("loss, both passes", passes, kernel_costs.loss_terms(step.sizes))
+
+
+def ranking_cases(step: Step) -> Iterator[KernelCase]:
+    """A block of a ranking, and the halves of a K-means iteration."""
+    sizes, points = step.sizes, step.table
+    shift = None if step.shifts is None else step.shifts[0]
+    rank_all = partial(kernels.compare_all, sizes.kind, step.queries[0], step.compared, shift, step.scalars)
     yield KernelCase("compare_all", rank_all, kernel_costs.rank_all(sizes))
+    known = step.graph.known.to(points.device)
+    start, stop = known.run(step.triples, "tail")
+    scores = torch.randn(sizes.batch, sizes.entities, device=points.device)
+    count = partial(kernels.count_better, scores, step.triples[:, TAIL], known.keys["tail"], start, stop)
+    answers = int((stop - start).sum())
+    yield KernelCase("count_better", count, kernel_costs.count_better(replace(sizes, answers=answers)))
     clusters = min(CLUSTERS, sizes.entities)
-    centroids = rows[:clusters].clone()
-    cost = kernel_costs.nearest(sizes.entities, sizes.stride, clusters)
-    yield KernelCase("nearest", partial(kernels.nearest, rows, centroids), cost)
+    centroids = points[:clusters].clone()
+    extent = sizes.entities, sizes.stride, clusters
+    yield KernelCase("nearest", partial(kernels.nearest, points, centroids), kernel_costs.nearest(*extent))
+    labels, _ = kernels.nearest(points, centroids)
+    means = partial(kernels.group_means, points, labels, clusters)
+    yield KernelCase("group_means", means, kernel_costs.group_means(*extent))
+
+
+def kernel_cases(step: Step) -> Iterator[KernelCase]:
+    """Everything that is timed for one recipe, made only when it is asked for."""
+    yield from sampling_cases(step)
+    yield from comparison_cases(step)
+    yield loss_case(step)
+    yield from ranking_cases(step)
 
 
 def row_of(
@@ -149,9 +297,10 @@ def measure(setting: Setting) -> Record:
     print(f"copy {bandwidth / 1e12:.2f} TB/s, float32 {rate / 1e12:.1f} T multiply-adds/s", flush=True)
     cases: dict[str, list[Record]] = {}
     for recipe in RECIPES:
-        sizes = sizes_of(recipe, setting.quick)
         torch.manual_seed(0)
-        cases[sizes.label] = [row_of(case, setting, bandwidth, rate) for case in kernel_cases(sizes, setting.device)]
+        step = make_step(recipe, setting)
+        sizes = step.sizes
+        cases[sizes.label] = [row_of(case, setting, bandwidth, rate) for case in kernel_cases(step)]
         print(f"\n{sizes.label}: {sizes.kind} Q={sizes.count} b={sizes.batch} n={sizes.negatives} D={sizes.dim}")
         print(text(cases[sizes.label]), flush=True)
     return {"copy_bytes_per_s": bandwidth, "multiply_adds_per_s": rate, "cases": cases}

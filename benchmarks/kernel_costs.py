@@ -42,6 +42,7 @@ class Sizes:
         sigma: standard deviation of the draw.
         shifted: candidates move (TransD).
         distinct: different entities that were drawn; 0 when it is not known, and then all count.
+        answers: known answers of all queries of the batch.
     """
 
     label: str
@@ -55,6 +56,7 @@ class Sizes:
     sigma: float
     shifted: bool = False
     distinct: int = 0
+    answers: int = 0
 
     @property
     def pairs(self) -> int:
@@ -77,9 +79,14 @@ class Sizes:
         return self.count * self.batch * self.dim * FLOAT * (2 if self.shifted else 1)
 
     @property
+    def uses(self) -> int:
+        """Uses of rows of the table: by pairs, and by both ends of each positive."""
+        return self.pairs + 2 * self.batch
+
+    @property
     def pair_bytes(self) -> int:
-        """Scores or their gradients, and the candidates."""
-        return self.pairs * (self.count * FLOAT + INDEX)
+        """Scores or their gradients (one of the query, one of all other queries), and the candidates."""
+        return self.pairs * (min(self.count, 2) * FLOAT + INDEX)
 
     @property
     def scalar_bytes(self) -> int:
@@ -100,7 +107,7 @@ def _instructions(sizes: Sizes, each: dict[Comparison, int], extra: int) -> int:
 
 
 def forward(sizes: Sizes) -> Cost:
-    """Scores: each candidate's row is read once for all queries."""
+    """Scores of the query and mean scores of the others: each candidate's row is read once for all queries."""
     shared = sizes.query_bytes + sizes.pair_bytes + sizes.scalar_bytes
     row = sizes.dim * FLOAT
     return Cost(sizes.rows * row + shared, sizes.pairs * row + shared, _instructions(sizes, FORWARD, 1))
@@ -122,21 +129,66 @@ def entity_gradient(sizes: Sizes) -> Cost:
 
 
 def sort(sizes: Sizes) -> Cost:
-    """Candidates read, an order written, and where each entity starts."""
-    moved = 2 * sizes.pairs * INDEX + sizes.entities * INDEX
+    """The id of each use read, an order written, and where each entity starts."""
+    moved = 2 * sizes.uses * INDEX + sizes.entities * INDEX
     return Cost(moved, moved, 0)
 
 
-def both_passes(sizes: Sizes) -> Cost:
-    """Forward, both gradients and the sort, one after the other."""
-    parts = (forward(sizes), query_gradient(sizes), sort(sizes), entity_gradient(sizes))
-    return Cost(*(sum(values) for values in zip(*parts, strict=True)))
+# Per number of the table.
+ADAM = 10
+
+
+def update(sizes: Sizes) -> Cost:
+    """The gradient of the candidates and Adam in one: parameters and moments read and written, the gradient never.
+
+    Beside them the rows that were gathered for the positives, the order of all uses, and the line. Where candidates
+    move, their gradient is read as a table instead, with one number for each entity.
+    """
+    numbers = sizes.entities * sizes.stride
+    lines = sizes.entities * 2 * INDEX  # where each row's uses begin, and which row stands there
+    shared = 6 * numbers * FLOAT + 2 * sizes.batch * (sizes.stride * FLOAT + INDEX) + lines
+    if sizes.shifted:
+        moved = shared + sizes.entities * (sizes.dim + 1) * FLOAT
+        return Cost(moved, moved, ADAM * numbers)
+    instructions = _instructions(sizes, GRADIENT, 0) + ADAM * numbers
+    shared += sizes.pair_bytes
+    per_pair = sizes.query_bytes // sizes.batch
+    return Cost(shared + sizes.query_bytes, shared + sizes.pairs * per_pair, instructions)
 
 
 def adam(sizes: Sizes) -> Cost:
-    """Parameter, gradient and two moments read, all but the gradient written; about ten instructions each."""
+    """Parameter, gradient and two moments read, all but the gradient written."""
     numbers = sizes.entities * sizes.stride
-    return Cost(7 * numbers * FLOAT, 7 * numbers * FLOAT, 10 * numbers)
+    return Cost(7 * numbers * FLOAT, 7 * numbers * FLOAT, ADAM * numbers)
+
+
+def take(sizes: Sizes) -> Cost:
+    """Row numbers and places of a batch read; triples and weights read and written."""
+    moved = sizes.batch * (2 * INDEX + 2 * (3 * INDEX + FLOAT))
+    return Cost(moved, moved, 0)
+
+
+def step_along(sizes: Sizes) -> Cost:
+    """Noise and the line read, candidates written."""
+    shared = sizes.pairs * (FLOAT + INDEX) + sizes.batch * INDEX
+    return Cost(shared + sizes.rows * INDEX, shared + sizes.pairs * INDEX, 0)
+
+
+def label(sizes: Sizes) -> Cost:
+    """Candidates and the known answers of the batch read, a byte written; each pair looks at one answer at least."""
+    shared = sizes.pairs * (INDEX + 1) + sizes.batch * INDEX
+    return Cost(shared + sizes.answers * INDEX, shared + sizes.pairs * INDEX, 0)
+
+
+# Per pair, forwards and backwards: eight exponentials, logarithms and divisions.
+LOSS = 8 * 8
+
+
+def loss_terms(sizes: Sizes) -> Cost:
+    """Two scores and a label of each pair read, two gradients written; the backward pass reads the scores again."""
+    read, written = sizes.pairs * (2 * FLOAT + 1), sizes.pairs * 2 * FLOAT
+    positives = sizes.batch * 3 * FLOAT
+    return Cost(read + written + positives, 2 * read + written + positives, sizes.pairs * LOSS)
 
 
 def rank_all(sizes: Sizes) -> Cost:
@@ -151,3 +203,16 @@ def nearest(points: int, width: int, clusters: int) -> Cost:
     """Points and centroids read, a label and a distance written; one multiply-add per coordinate and centroid."""
     moved = (points + clusters) * width * FLOAT + points * (INDEX + FLOAT)
     return Cost(moved, moved, points * clusters * width)
+
+
+def count_better(sizes: Sizes) -> Cost:
+    """The scores of everyone read, and those of the known answers once more."""
+    keys = sizes.batch * 3 * INDEX + sizes.answers * INDEX
+    scores = sizes.batch * sizes.entities
+    return Cost(scores * FLOAT + keys, (scores + sizes.answers) * FLOAT + keys, 3 * scores)
+
+
+def group_means(points: int, width: int, clusters: int) -> Cost:
+    """Points and their labels read, means and sizes written; one addition per number."""
+    moved = (points + clusters) * width * FLOAT + (points + clusters) * INDEX
+    return Cost(moved, moved, points * width)

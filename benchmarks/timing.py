@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 
@@ -85,6 +87,24 @@ def window_ms(step: Call, setting: Setting, windows: int, length: int) -> list[f
         mark.record()
     setting.synchronize()
     return [float(a.elapsed_time(b)) / length for a, b in pairwise(marks)]
+
+
+@contextmanager
+def waits(setting: Setting) -> Iterator[list[str]]:
+    """Where the program waits for the device inside the block, as far as PyTorch notices; filled at its end."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if setting.on_gpu:
+            torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield found
+        finally:
+            if setting.on_gpu:
+                torch.cuda.set_sync_debug_mode("default")
+    # PyTorch also warns, once, that it may overlook some.
+    waited = [one for one in caught if "called a synchronizing" in str(one.message)]
+    found += [f"{Path(one.filename).name}:{one.lineno}" for one in waited]
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import compare_samplers, fb15k237_cpu, paper_runs
-from benchmarks.cells import read_records
+from benchmarks import compare_samplers, fb15k237_cpu, paper_runs, performance_page
+from benchmarks.cells import RECORDS, read_records
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
@@ -33,6 +33,15 @@ def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, An
 
 def test_readme_table_comes_from_records() -> None:
     assert compare_samplers.summary(read_records(compare_samplers.FILE)) in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", performance_page.SECTIONS)
+def test_performance_tables_come_from_records(name: str) -> None:
+    """`python -m benchmarks.performance_page` brings the page up to date."""
+    found = performance_page.written(performance_page.PAGE.read_text("utf-8"), name)
+    if performance_page.content(performance_page.SECTIONS[name], RECORDS) is None:
+        pytest.skip("not measured yet")
+    assert found == performance_page.rendered(name)
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])

@@ -22,6 +22,8 @@ from eans.optimizer import BETAS, EPSILON, Adam
 LOSS_TOLERANCE = 5e-6
 # Squared distances are differences of larger numbers.
 NEAREST_TOLERANCE = 3e-6
+# A number in bfloat16 is off by up to 2^-9; differences near zero change their sign, so slopes suffer more than sums.
+ROUNDED_TOLERANCE = 0.1
 STEPS = 3
 
 
@@ -104,6 +106,28 @@ def check_vectors(source: Source, extent: Extent) -> Iterator[Finding]:
         name = f"project{'' if size > 1 else ', one for all'}"
         direction = right[:size, : dim // 2].contiguous()
         yield differentiable(name, kernels.project, reference_step.project, [left, direction])
+
+
+def check_rounded(source: Source, extent: Extent) -> Iterator[Finding]:
+    """What reading rows in bfloat16 costs: errors of scores and of their queries' gradients against exact rows."""
+    for kind in COMPARISONS:
+        table = nn.Parameter(source.normal(extent.entities, extent.dim))
+        optimizer = Adam([table], torch.tensor(0.1, device=table.device), rounded=True)
+        if optimizer.kernels is None:
+            return
+        entities = source.whole(extent.entities, extent.batch, extent.negatives)
+        queries, outer = source.normal(1, extent.batch, extent.dim), source.normal(1, extent.batch, extent.negatives)
+
+        def compare(
+            module: Any, rows: Tensor, kind: Comparison = kind, ids: Tensor = entities
+        ) -> Callable[..., Tensor]:
+            return lambda wanted: module.compare(kind, wanted, rows, ids)
+
+        found, again = (with_gradients(compare(kernels, table), [queries], outer) for _ in range(2))
+        exact = with_gradients(compare(reference, table.detach().double()), [queries.double()], outer)
+        same = all(torch.equal(one, two) for one, two in zip(found, again, strict=True))
+        for name, one, two in zip(("scores", "query gradient"), found, exact, strict=True):
+            yield Finding(f"{kind} with bfloat16 rows: {name}", relative_error(one, two), 0, same, ROUNDED_TOLERANCE)
 
 
 def check_loss(source: Source, extent: Extent) -> Iterator[Finding]:
@@ -321,6 +345,7 @@ def check_step(device: torch.device, quick: bool) -> list[Finding]:
     extent, source = TINY if quick else Extent(), Source(device)
     return [
         *check_vectors(source, extent),
+        *check_rounded(source, extent),
         *check_loss(source, extent),
         *check_sampling(source, extent),
         check_counts(source, extent),

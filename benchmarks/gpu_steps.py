@@ -43,9 +43,10 @@ class StepCell(NamedTuple):
 
 
 def step_cells() -> list[StepCell]:
-    """Every model on both graphs, TransE with few negatives, and the sweeps; each cell once."""
+    """Every model on both graphs, TransE with few negatives, rounded rows, and the sweeps; each cell once."""
     cells = [StepCell(f"{dataset}/{model}/eans+adv") for dataset in DATASETS for model in MODEL_NAMES]
     cells += [StepCell("fb15k-237/transe/eans+adv", (f"sampler.negatives={n}",)) for n in (16, 1)]
+    cells += [StepCell(f"fb15k-237/{model}/eans+adv", ("train.rows=bfloat16",)) for model in MODEL_NAMES]
     for model in SWEEP_MODELS:
         name = f"fb15k-237/{model}/eans+adv"
         cells += [StepCell(name, (f"sampler.negatives={n}",), True) for n in SWEEP_NEGATIVES if n != 256]

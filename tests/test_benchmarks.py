@@ -260,9 +260,9 @@ def test_every_target_has_a_cell() -> None:
 
 def test_step_cells_cover_models_and_sweeps_once() -> None:
     cells = gpu_steps.step_cells()
-    assert len({cell.key for cell in cells}) == len(cells) == 26
+    assert len({cell.key for cell in cells}) == len(cells) == 31
     plain = [cell for cell in cells if not cell.sweep]
-    assert len(plain) == 12  # five models, two graphs, and TransE with 16 and with 1 negative
+    assert len(plain) == 17  # five models on two graphs and with rounded rows, TransE with 16 and with 1 negative
 
 
 def test_windows() -> None:

@@ -27,6 +27,7 @@ from eans.samplers import Negatives, Sampler, StepOutcome
 Penalty = Literal["none", "l3", "n3"]
 Decay = Literal["drop", "linear"]
 Rows = Literal["float32", "bfloat16"]
+SHARING_FROM = 64  # negatives
 STAGES = 1000  # of a rate that decays: the device is told of a new one only so often
 TERMS = ("loss", "positive", "negative", "substitution", "penalty")
 
@@ -106,8 +107,10 @@ class Trainer:
         self.completed = 0
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
         self.aside = Aside(self.device)
-        self.line = sampler.line()
-        self.optimizer = Adam(model.parameters(), self.rate, self.line, rounded=rows == "bfloat16")
+        line = sampler.line()
+        # Positives that stand close share candidates; with few candidates, sorting costs more than that saves.
+        self.places = line[1] if line is not None and sampler.negatives >= SHARING_FROM else None
+        self.optimizer = Adam(model.parameters(), self.rate, line, rounded=rows == "bfloat16")
         self.sums = torch.zeros(len(TERMS), device=self.device)
         self.work = RecordedWork(self._work, self.generator, self.device)
 
@@ -155,7 +158,7 @@ class Trainer:
 
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """What the device does in a step: batch, draw, scores, loss, gradients, update."""
-        batch = self.stream.batch(rows, side, None if self.line is None else self.line[1])
+        batch = self.stream.batch(rows, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
         scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
         self.aside.join()

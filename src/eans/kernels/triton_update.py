@@ -21,7 +21,7 @@ from eans.kernels.triton_sort import sorted_ids
 from eans.kernels.triton_tiles import Tile, fitted, load_planes
 
 # Rows are uses of one row of the table. Where a row has few of them on average, Adam's own traffic counts most.
-PLAIN_TILE, FEW_TILE, FEW_USES = Tile(4, 256, 1), Tile(1, 256, 2), 4
+PLAIN_TILE, FEW_TILE, FEW_USES = Tile(4, 256, 1), Tile(1, 512, 2), 4
 
 
 @triton.jit

@@ -38,6 +38,24 @@ class Cell:
         return " ".join([self.recipe, *self.overrides, f"seed={self.seed}"])
 
 
+def recipe_of(record: dict[str, Any]) -> str:
+    """The recipe that a record stands for: also the dataset's `fast` one, if the overrides make just that."""
+    from eans.recipes import load, names
+
+    fast = f"{record['recipe'].rpartition('/')[0]}/fast"
+    if not record["overrides"] or fast not in names():
+        return str(record["recipe"])
+    asked, known = load(record["recipe"], record["overrides"]), load(fast)
+    return fast if asked.model_copy(update={"name": fast}) == known else str(record["recipe"])
+
+
+def negatives_of(record: dict[str, Any]) -> int:
+    """How many negatives the run drew per positive."""
+    from eans.recipes import load
+
+    return load(record["recipe"], record["overrides"]).sampler.negatives
+
+
 def current_commit() -> str:
     """The commit of the source tree; ``EANS_COMMIT`` stands in where there is no repository."""
     if commit := os.environ.get("EANS_COMMIT"):

@@ -34,10 +34,11 @@ def table(records: list[dict[str, Any]]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for record in sorted(records, key=lambda record: str(record["key"])):
+        beside = f", {record['runs_at_a_time']} at a time" if "runs_at_a_time" in record else ""
         both, published = record["test"]["both"], PUBLISHED.get(record["key"].rpartition(" ")[0], ("", ""))
         lines.append(
             f"| `{record['key'].rpartition(' ')[0]}` | {record['seed']} | {both['mrr']:.4f} | {published[0]} "
-            f"| {both['hits@10']:.4f} | {published[1]} | {both['mr']:.0f} | {record['seconds']:.0f} s "
+            f"| {both['hits@10']:.4f} | {published[1]} | {both['mr']:.0f} | {record['seconds']:.0f} s{beside} "
             f"| {record['hardware']} |"
         )
     return "\n".join(lines)

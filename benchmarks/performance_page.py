@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.cells import RECORDS, read_records
+from benchmarks.cells import RECORDS, negatives_of, read_records, recipe_of
 from benchmarks.gpu_targets import TARGETS
 from benchmarks.paper_runs import PUBLISHED
 from benchmarks.plots import FIGURES, TITLES, sweep
@@ -210,10 +210,11 @@ def quality(runs: list[dict[str, Any]]) -> str:
         best = max(point["mrr"] for point in curve)
         near = next(point["seconds"] for point in curve if point["mrr"] >= NEAR_BEST * best)
         published = PUBLISHED.get(run["recipe"])
+        fast = recipe_of(run)
         rows.append(
             [
-                f"`{' '.join([run['recipe'], *run['overrides']])}`",
-                f"{run['negatives']}",
+                f"**`{fast}`**" if fast.endswith("/fast") else f"`{' '.join([run['recipe'], *run['overrides']])}`",
+                f"{negatives_of(run)}",
                 f"{run['steps']:,}",
                 f"{run['seconds']:.1f}",
                 f"{near:.1f}",

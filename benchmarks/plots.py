@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.cells import RECORDS, read_records
+from benchmarks.cells import RECORDS, negatives_of, read_records, recipe_of
 from benchmarks.paper_runs import PUBLISHED
 
 FIGURES = RECORDS.parent / "docs" / "figures"
@@ -70,12 +70,13 @@ def quality_curves(runs: list[dict[str, Any]]) -> list[Line]:
     """Training seconds against validation MRR of the FB15k-237 runs that were validated on the way, longest first."""
     lines = []
     for run in runs:
-        dataset, model, method = run["recipe"].split("/")
+        dataset, model, method = recipe_of(run).split("/")
         if dataset != "fb15k-237" or len(run["curve"]) < 2:
             continue
         extra = [text for text in run["overrides"] if not text.startswith(("sampler.negatives", "train.valid_"))]
-        name = "fast recipe" if method == "fast" else f"n = {run['negatives']}"
-        label = ", ".join([f"{TITLES[model]}, {name}", *extra])
+        if extra and method != "fast":
+            continue  # a trial on the way to the fast recipe
+        label = f"{TITLES[model]}, {'fast recipe' if method == 'fast' else f'n = {negatives_of(run)}'}"
         lines.append(Line(label, [p["seconds"] for p in run["curve"]], [p["mrr"] for p in run["curve"]]))
     return sorted(lines, key=lambda line: -line.x[-1])
 
@@ -166,7 +167,7 @@ def draw_steps(record: dict[str, Any], folder: Path) -> bool:
 def draw_quality(fast: list[dict[str, Any]], paper: list[dict[str, Any]], folder: Path) -> bool:
     """One panel, time on a logarithmic scale; labels beside the ends of the curves."""
     # Earlier records do not say n, and the paper's recipes have 256.
-    lines = quality_curves([{"negatives": 256, **run} for run in [*fast, *paper]])
+    lines = quality_curves([*fast, *paper])
     if not lines:
         return False
     published = PUBLISHED["fb15k-237/transe/eans+adv"][0]

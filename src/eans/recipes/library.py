@@ -5,7 +5,8 @@ A recipe file holds fragments that are merged left to right into a name ``DATASE
     default.toml  [common]  [models.MODEL]  [methods.METHOD]
     DATASET.toml  [common]  [models.MODEL]  [methods.METHOD]  [combinations."MODEL/METHOD"]
 
-Each level is read from ``default.toml`` first, then from the dataset's file. A user's own file is a plain recipe.
+Each level is read from ``default.toml`` first, then from the dataset's file. A dataset's file may also have a method of
+its own, ``based_on`` one of the others and tuned for the ``models`` it lists. A user's own file is a plain recipe.
 """
 
 from __future__ import annotations
@@ -53,9 +54,20 @@ def _methods() -> Mapping[str, Fragment]:
     return written | {name: fragment for name, fragment in plain.items() if name not in written}
 
 
+def _own_methods(dataset: str) -> Mapping[str, Fragment]:
+    """The methods that only this dataset has: each says what it is ``based_on`` and for which ``models``."""
+    written: Fragment = _files()[dataset].get("methods", {})
+    return {name: fragment for name, fragment in written.items() if "based_on" in fragment}
+
+
 def names() -> tuple[str, ...]:
     """All recipes, ``dataset/model/method``."""
-    return tuple(f"{dataset}/{model}/{method}" for dataset in _files() for model in _models() for method in _methods())
+    return tuple(
+        f"{dataset}/{model}/{method}"
+        for dataset in _files()
+        for model in _models()
+        for method in [*_methods(), *(name for name, own in _own_methods(dataset).items() if model in own["models"])]
+    )
 
 
 def default_for(dataset: str, model: str | None = None) -> str:
@@ -79,19 +91,23 @@ def merge(base: Fragment, top: Mapping[str, Any]) -> Fragment:
 def _compose(dataset: str, model: str, method: str) -> Fragment:
     base, own = _files()["default"], _files()[dataset]
     merged: Fragment = {"name": f"{dataset}/{model}/{method}"}
-    for kind, key, known in (("model", model, _models()), ("method", method, _methods())):
+    special = {name: fragment for name, fragment in _own_methods(dataset).items() if model in fragment["models"]}
+    for kind, key, known in (("model", model, _models()), ("method", method, [*_methods(), *special])):
         if key not in known:
             raise UsageError(f"unknown {kind} '{key}' in a recipe{did_you_mean(key, known)}")
-    for fragment in (
+    basis = special[method]["based_on"] if method in special else method
+    fragments = [
         base["common"],
         own["common"],
         _models()[model],
         own.get("models", {}).get(model, {}),
-        _methods()[method],
-        own.get("methods", {}).get(method, {}),
-        own.get("combinations", {}).get(f"{model}/{method}", {}),
-    ):
-        merged = merge(merged, fragment)
+        _methods()[basis],
+    ]
+    for name in dict.fromkeys([basis, method]):
+        fragments.append(own.get("methods", {}).get(name, {}))
+        fragments.append(own.get("combinations", {}).get(f"{model}/{name}", {}))
+    for fragment in fragments:
+        merged = merge(merged, {key: value for key, value in fragment.items() if key not in ("based_on", "models")})
     return merged
 
 

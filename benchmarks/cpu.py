@@ -56,6 +56,8 @@ RANK_CELLS = [
 ]
 SWEEPS = [("transe", 1), ("transe", 3), ("distmult", 1), ("rotate", 1)]
 DIMS = (50, 200, 1000)
+# For both libraries, as the command line sets it: waiting threads sleep, so that a program beside disturbs less.
+THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
 FIRST_STEP = "fb15k-237/transe/{method}"
 
 
@@ -64,7 +66,7 @@ def measure(task: str, **request: Any) -> dict[str, Any]:
     wait_until_idle()
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.cpu_worker", json.dumps({"task": task, **request})]
     began, before, own = time.perf_counter(), busy_seconds(), child_seconds()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | THREADS)
     if done.returncode:
         raise SystemExit(f"{request}: {done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -195,6 +197,7 @@ def facts(synthetic: bool) -> dict[str, Any]:
     return {
         "graph": "synthetic, of the size of FB15k-237" if synthetic else "FB15k-237",
         "hardware": f"{os.cpu_count()} x {cpu[0] if cpu else platform.machine()}, {memory:.0f} GiB",
+        "environment": THREADS,
         "load_before": os.getloadavg()[0],
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": current_commit(),

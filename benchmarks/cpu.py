@@ -87,7 +87,7 @@ def child_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def wait_until_idle(patience: float = 300.0) -> None:
+def wait_until_idle(patience: float = 5.0) -> None:
     """Return when other programs use less than a tenth of a core, or when patience ends."""
     end = time.perf_counter() + patience
     while True:

@@ -25,6 +25,8 @@ from eans.recipes.build import build_model, build_trainer, resolve
 from eans.recipes.schema import Recipe
 
 WARM_STEPS = 2
+# Eager PyTorch keeps some eight tensors [B, N, D] at a time; larger ones than this do not fit everywhere.
+MOST_EAGER_BYTES = 1 << 30
 
 
 def peak_megabytes() -> float:
@@ -93,6 +95,8 @@ def sweep(graph: str, model: str, queries: int, dims: list[int], seconds: float)
     cells = [(dim, batch, negatives) for dim in dims for negatives in (1, 16, 256) for batch in (128, 1024)]
     rows = []
     for size in cells:
+        if 4 * size[0] * size[1] * size[2] * (2 if model == "rotate" else 1) > MOST_EAGER_BYTES:
+            continue
         recipe = settings(loaded, model, "eans+adv" if queries == 3 else "adv", *size)
         compiled, plain = build_trainer(recipe, loaded), build_trainer(recipe, loaded)
         eager = Eager(loaded, model, *size, queries)

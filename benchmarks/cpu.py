@@ -185,7 +185,7 @@ def run_sweeps(graph: str) -> list[dict[str, Any]]:
     rows = []
     for model, queries in SWEEPS:
         for dim in DIMS:
-            rows += measure("sweep", graph=graph, model=model, queries=queries, dims=[dim], seconds=2.0)["rows"]
+            rows += measure("sweep", graph=graph, model=model, queries=queries, dims=[dim], seconds=1.0)["rows"]
         say(f"sweep {model}, {queries} queries")
     return rows
 

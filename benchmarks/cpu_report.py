@@ -9,11 +9,9 @@ STEP_TARGETS = {("transe", 1000): 12.0, ("distmult", 1000): 12.0, ("rotate", 100
 SMALL_STEP_TARGET = 5.0
 SUBSTITUTION_TARGET = 6.0
 RANKING_TARGET = 8.0
-# PyKEEN's peak memory divided by ours; at d=200 the libraries' own code is most of either process.
-MEMORY_TARGET, MEMORY_DIM, MEMORY_NEGATIVES = 4.0, 1000, 256
+MEMORY_TARGET = 4.0  # PyKEEN's peak memory divided by ours
 FIRST_STEP_TARGET = 4.0
-# A median of a few turns on a shared machine is good to some percent.
-SWEEP_TARGET, SWEEP_NOISE = 1.0, 0.05
+SWEEP_TARGET = 1.0
 
 
 def verdict(value: float, target: float) -> str:
@@ -22,10 +20,13 @@ def verdict(value: float, target: float) -> str:
 
 
 def step_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """A line per cell and method."""
+    """A line per cell and method.
+
+    "Least" is PyKEEN's fastest step over our slowest one; "others" the cores that other programs used meanwhile.
+    """
     lines = [
-        "| training step | negatives | eans ms | PyKEEN ms | ratio | target | |",
-        "|---|---|---:|---:|---:|---:|---|",
+        "| training step | negatives | eans ms | PyKEEN ms | least | others, eans / PyKEEN | ratio | target | |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:
         size = f"{row['model']} d={row['dim']} b={row['batch']} n={row['negatives']}"
@@ -37,7 +38,10 @@ def step_lines(rows: list[dict[str, Any]]) -> list[str]:
         ):
             if name in row:
                 ratio = theirs / row[name]["seconds"]
-                numbers = f"{1e3 * row[name]['seconds']:.1f} | {1e3 * theirs:.0f} | {ratio:.1f}x"
+                least = row["pykeen"]["least"] / row[name]["most"]
+                others = f"{row[name]['others_busy']:.1f} / {row['pykeen']['others_busy']:.1f}"
+                times = f"{1e3 * row[name]['seconds']:.1f} | {1e3 * theirs:.0f}"
+                numbers = f"{times} | {least:.1f}x | {others} | {ratio:.1f}x"
                 lines.append(f"| {size} | {title} | {numbers} | {verdict(ratio, target)} |")
     return lines
 
@@ -56,22 +60,33 @@ def memory_lines(rows: list[dict[str, Any]]) -> list[str]:
                 ours = row[name]
                 ratio = peer["peak_mb"] / ours["peak_mb"]
                 above = (peer["peak_mb"] - peer["start_mb"]) / max(1.0, ours["peak_mb"] - ours["start_mb"])
-                end = verdict(ratio, MEMORY_TARGET) if row["dim"] == MEMORY_DIM else "- | "
                 numbers = f"{ours['peak_mb']:.0f} | {peer['peak_mb']:.0f} | {ratio:.1f}x | {above:.1f}x"
-                lines.append(f"| {size} | {title} | {numbers} | {end} |")
+                lines.append(f"| {size} | {title} | {numbers} | {verdict(ratio, MEMORY_TARGET)} |")
     return lines
 
 
 def ranking_lines(rows: list[dict[str, Any]]) -> list[str]:
     """Test triples per second, both sides."""
     lines = [
-        "| filtered ranking, both sides | eans triples/s | PyKEEN triples/s | ratio | target | |",
-        "|---|---:|---:|---:|---:|---|",
+        "| filtered ranking | eans triples/s | PyKEEN triples/s | others, eans / PyKEEN | ratio | target | |",
+        "|---|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:
         ratio = row["pykeen"]["seconds"] / row["eans"]["seconds"]
         speeds = " | ".join(f"{row['triples'] / row[name]['seconds']:,.1f}" for name in ("eans", "pykeen"))
-        lines.append(f"| {row['model']} d={row['dim']} | {speeds} | {ratio:.0f}x | {verdict(ratio, RANKING_TARGET)} |")
+        others = " / ".join(f"{row[name]['others_busy']:.1f}" for name in ("eans", "pykeen"))
+        end = f"{ratio:.0f}x | {verdict(ratio, RANKING_TARGET)} |"
+        lines.append(f"| {row['model']} d={row['dim']} | {speeds} | {others} | {end}")
+    return lines
+
+
+def ranking_memory_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Peak memory of the ranking processes."""
+    lines = ["| peak memory of ranking | eans MB | PyKEEN MB | ratio | target | |", "|---|---:|---:|---:|---:|---|"]
+    for row in rows:
+        ours, theirs = row["eans"]["peak_mb"], row["pykeen"]["peak_mb"]
+        numbers = f"{ours:.0f} | {theirs:.0f} | {theirs / ours:.1f}x"
+        lines.append(f"| {row['model']} d={row['dim']} | {numbers} | {verdict(theirs / ours, MEMORY_TARGET)} |")
     return lines
 
 
@@ -94,7 +109,7 @@ def sweep_lines(rows: list[dict[str, Any]]) -> list[str]:
         dim, batch, negatives = row["size"]
         ratio = row["eager"] / row["eans"]
         numbers = " | ".join(f"{row[name]:.2f}" for name in ("eans", "reference", "eager"))
-        met = "met" if ratio >= SWEEP_TARGET * (1 - SWEEP_NOISE) else "MISSED"
+        met = "met" if ratio >= SWEEP_TARGET else "MISSED"
         line = f"| {row['model']} | {row['queries']} | {dim} | {negatives} | {batch} | {numbers} | {ratio:.1f}x"
         lines.append(f"{line} | {SWEEP_TARGET:g}x | {met} |")
     return lines
@@ -109,6 +124,7 @@ def report(record: dict[str, Any]) -> str:
         step_lines(record["steps"]),
         memory_lines(record["steps"]),
         ranking_lines(record["ranking"]),
+        ranking_memory_lines(record["ranking"]),
         sweep_lines(record["sweep"]),
     ]
     return "\n\n".join([head, *("\n".join(lines) for lines in sections)])

@@ -14,7 +14,8 @@ from helpers_runs import ring_graph
 
 
 def measured(seconds: float, megabytes: float = 1000.0) -> dict[str, Any]:
-    return {"seconds": seconds, "peak_mb": megabytes, "start_mb": 250.0}
+    spread = {"least": seconds / 2, "most": 2 * seconds, "others_busy": 0.25}
+    return {"seconds": seconds, "peak_mb": megabytes, "start_mb": 250.0, **spread}
 
 
 @pytest.fixture
@@ -52,12 +53,13 @@ def test_every_line_says_whether_its_target_is_met(record: dict[str, Any]) -> No
     found = [("MISSED" not in line, line) for line in lines]
     expected = {
         "| transe/adv | 9.0 | 3.9 | 4 s |": True,
-        "| self-adversarial | 100.0 | 1500 | 15.0x | 12x |": True,
-        "| EANS, substitution | 300.0 | 1500 | 5.0x | 6x |": False,
-        "| self-adversarial | 500.0 | 2000 | 4.0x | 5x |": False,
+        "| self-adversarial | 100.0 | 1500 | 3.8x | 0.2 / 0.2 | 15.0x | 12x |": True,
+        "| EANS, substitution | 300.0 | 1500 | 1.2x | 0.2 / 0.2 | 5.0x | 6x |": False,
+        "| self-adversarial | 500.0 | 2000 | 1.0x | 0.2 / 0.2 | 4.0x | 5x |": False,
         "| self-adversarial | 1000 | 4000 | 4.0x | 5.0x | 4x |": True,
         "| self-adversarial | 1000 | 3000 | 3.0x | 3.7x | 4x |": False,
-        "| transe d=200 | 200.0 | 20.0 | 10x | 8x |": True,
+        "| transe d=200 | 200.0 | 20.0 | 0.2 / 0.2 | 10x | 8x |": True,
+        "| transe d=200 | 1000 | 1000 | 1.0x | 4x |": False,
         "| 2.00 | 3.00 | 4.00 | 2.0x | 1x |": True,
         "| 2.00 | 3.00 | 1.00 | 0.5x | 1x |": False,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import compare_samplers, fb15k237_cpu, paper_runs
+from benchmarks import compare_samplers, cpu, cpu_report, fb15k237_cpu, paper_runs
 from benchmarks.cells import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +34,11 @@ def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, An
 
 def test_readme_table_comes_from_records() -> None:
     assert compare_samplers.summary(read_records(compare_samplers.FILE)) in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_speed_tables_come_from_the_record() -> None:
+    tables = cpu_report.report(json.loads(cpu.FILE.read_text("utf-8")))
+    assert tables in (ROOT / "docs" / "cpu-speed.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])

@@ -151,7 +151,7 @@ def recipes_keys() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `eans` command."""
     # A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too,
-    # the one it waits for could not run, and a training step takes five times as long. Read when PyTorch is loaded.
+    # the one it waits for may not get to run. Idle cores: no difference. Read when PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     command: Any = typer.main.get_command(app)
     try:

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-triton lint setup wheel clean
+.PHONY: demo test test-triton bench lint setup wheel clean
 
 demo: setup  ## Train on the bundled graph, evaluate, predict; about a minute on two cores
 	rm -rf runs/demo
@@ -16,6 +16,13 @@ test: setup lint  ## Everything that must hold for a change to land
 test-triton: setup  ## The GPU kernels, run by Triton's interpreter where there is no GPU; installs Triton (640 MB)
 	$(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python -m pip install -q triton==3.6.0
 	$(BIN)/python -m pytest tests/kernels
+
+bench: $(VENV)/.bench  ## This library and PyKEEN on this CPU, side by side; about 15 minutes
+	$(BIN)/python -m benchmarks.cpu
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[bench]"
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .

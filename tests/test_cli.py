@@ -53,6 +53,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EANS_DATA", raising=False)
     monkeypatch.setenv("EANS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # the entry point sets it otherwise, for all tests to come
 
     def call(*arguments: str | Path) -> Result:
         with pytest.raises(SystemExit) as exit_:
@@ -404,3 +405,15 @@ def test_settings_that_cannot_work(call: Call, overrides: list[str], status: int
     assert result.status == status
     assert message in one_line(result.err)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("given", "found"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_told_otherwise(
+    call: Call, monkeypatch: pytest.MonkeyPatch, given: str | None, found: str
+) -> None:
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    else:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    call("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == found

@@ -6,6 +6,7 @@ run that failed, 2 for a mistake in the call.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -149,6 +150,9 @@ def recipes_keys() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `eans` command."""
+    # A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too,
+    # the one it waits for may not get to run. Idle cores: no difference. Read when PyTorch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     command: Any = typer.main.get_command(app)
     try:
         status = command.main(args=arguments, prog_name="eans", standalone_mode=False)

@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 
 from kernel_cases import Case, Shape, assert_equal_to_reference, assert_near, make_case, poison, results, widened
 
-from eans.kernels import COMPARISONS, Comparison, numba_compare, numba_gradients, reference
+from eans.kernels import COMPARISONS, Comparison, numba_compare, numba_pairs, numba_threads, reference
 
 kinds = pytest.mark.parametrize("kind", COMPARISONS)
 with_shift = pytest.mark.parametrize("shifted", [False, True], ids=["plain", "shifted"])
@@ -26,8 +26,8 @@ types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two threads already for small shapes."""
-    monkeypatch.setattr(numba_gradients, "SERIAL_BELOW", 1)
-    monkeypatch.setattr(numba_gradients, "MAPPED_BYTES", 1000)
+    monkeypatch.setattr(numba_threads, "SERIAL_BELOW", 1)
+    monkeypatch.setattr(numba_pairs, "MAPPED_BYTES", 1000)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -197,16 +197,26 @@ def test_compare_all(
 @pytest.mark.parametrize("num_entities", [6, 100, 2**15])
 def test_pairs_by_entity(num_entities: int) -> None:
     entities = torch.tensor([[5, 0, num_entities - 1], [0, 5, 2]])
-    pairs = numba_gradients.pairs_by_entity(entities, num_entities)
+    pairs = numba_pairs.pairs_by_entity(entities, num_entities)
     ids, places = torch.sort(entities.reshape(-1), stable=True)
     assert pairs.place.tolist() == places.tolist()
     assert pairs.entity.tolist() == ids.tolist()
     assert pairs.positive.tolist() == (places // 3).tolist()
 
 
+@types
+@pytest.mark.parametrize("shape", [(3, 5), (40, 50), (0, 4)])
+def test_zeros(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    found = numba_pairs.zeros(shape, dtype)
+    assert torch.equal(found, torch.zeros(shape, dtype=dtype))
+    assert found.dtype == dtype
+    assert found.data_ptr() % 64 == 0 or not found.numel()
+    assert not found._is_view()  # autograd would not add further gradients to a view, but fill a new table
+
+
 @pytest.mark.parametrize(("size", "parts", "step"), [(0, 3, 1), (1, 4, 16), (50, 2, 16), (1000, 3, 16), (7, 7, 1)])
 def test_cuts(size: int, parts: int, step: int) -> None:
-    found = numba_gradients.cuts(size, parts, step)
+    found = numba_threads.cuts(size, parts, step)
     assert len(found) <= parts
     assert [i for first, last in found for i in range(first, last)] == list(range(size))
     assert all(first % step == 0 for first, _ in found)
@@ -236,8 +246,8 @@ def test_two_python_threads_at_once() -> None:
 FORK = """
 import os, warnings
 import torch
-from eans.kernels import numba_compare, numba_gradients
-numba_gradients.SERIAL_BELOW = 1
+from eans.kernels import numba_compare, numba_threads
+numba_threads.SERIAL_BELOW = 1
 torch.set_num_threads(2)
 def work():
     queries = torch.ones(1, 8, 256)
@@ -264,14 +274,14 @@ def test_an_error_of_a_helper_is_raised() -> None:
             raise RuntimeError("third")
 
     with pytest.raises(RuntimeError, match="third"):
-        numba_gradients.share(fail, [(index,) for index in range(8)], 2)
+        numba_threads.share(fail, [(index,) for index in range(8)], 2)
 
 
 def test_nowhere_to_keep_what_was_compiled() -> None:
     """A function without a file has no place for a cache, like one in a folder that cannot be written."""
     space: dict[str, Any] = {}
     exec("def twice(x): return 2 * x", space)
-    assert numba_gradients.compiled(space["twice"])(3) == 6
+    assert numba_threads.compiled(space["twice"])(3) == 6
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------

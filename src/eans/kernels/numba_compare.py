@@ -21,21 +21,9 @@ from numba import uint64
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from eans.kernels.numba_gradients import (
-    DOT,
-    KINDS,
-    L1,
-    Pairs,
-    compiled,
-    cuts,
-    flat,
-    gradients,
-    inlined,
-    pairs_by_entity,
-    share,
-    threads_for,
-    width_of,
-)
+from eans.kernels.numba_gradients import gradients
+from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, pairs_by_entity, width_of
+from eans.kernels.numba_threads import compiled, cuts, inlined, share, threads_for
 from eans.kernels.reference import Comparison, with_mean_rest
 
 __all__ = ["compare", "compare_all"]

@@ -1,4 +1,4 @@
-"""Gradients of `compare` on a CPU as compiled loops, and what the compiled loops share: threads, sorting, memory.
+"""Gradients of `compare` on a CPU as compiled loops.
 
 Notation: ``g`` is the gradient of a score, ``q`` a query, ``c = row + scalar * shift`` a candidate. With
 ``u = sign(q - c)`` for `l1` and ``u = (q - c) / |q - c|`` for `modulus` (0 where the difference is 0)::
@@ -11,9 +11,6 @@ in the nearest cache while the queries, a few megabytes, come from a farther one
 candidate row comes from memory, which takes three times as long. One walk gives both gradients. Threads share the
 entities; each part of them has its own gradient of the queries, and these are added at the end. The parts depend on the
 sizes only, so the bits do not depend on the number of threads.
-
-Every tensor is a flat array in here, and positions are unsigned: a signed index might be negative, which Python defines
-to count from the end, and the compiler cannot use vector instructions on "either".
 """
 
 # Numba's decorator is untyped, and the arguments of a loop are arrays and numbers of types that the compiler infers.
@@ -22,182 +19,22 @@ to count from the end, and the compiler cannot use vector instructions on "eithe
 from __future__ import annotations
 
 import math
-import os
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numba import uint64
 from torch import Tensor
 
+from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, width_of, zeros
+from eans.kernels.numba_threads import compiled, cuts, share, threads_for
 from eans.kernels.reference import Comparison
 
-DOT, L1, MODULUS = 0, 1, 2
-KINDS = {"dot": DOT, "l1": L1, "modulus": MODULUS}
-
-# Sums may be re-ordered (vector instructions need that), but NaN and infinity keep their meaning: they tell that a run
-# diverged. Without the interpreter's lock, Python threads run the loops side by side; Numba's own thread pools are not
-# used, because one aborts in a forked process and another when two threads call it. The cache makes compiling an
-# expense of the first run on a machine.
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """The function as a loop that is compiled when it is first called, and kept for later processes if possible."""
-    try:
-        return numba.njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # Numba found no folder that it may write
-        return numba.njit(**_OPTIONS)(function)
-
-
-# The comparison is a constant of each loop, compiled when first needed; a choice inside makes short rows twice as slow.
-inlined: Callable[..., Any] = numba.njit(forceinline=True, **_OPTIONS)
-
-# Numbers (of candidate rows) below which a second thread costs more than it gives: waking it takes some 50 us.
-SERIAL_BELOW = 1 << 19
 # Parts that threads share in the backward pass; fewer when there are few candidates, because each part costs as much as
 # about one candidate of each positive.
 MOST_PARTS, CANDIDATES_PER_PART = 8, 16
-# Blocks of this size or more are new to the process each time; smaller ones are used again (the C library's limit).
-MAPPED_BYTES = 1 << 25
-
-
-# --- threads --------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="eans-kernels")
-
-
-# A forked child has none of its parent's threads.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def threads_for(numbers: int) -> int:
-    """How many threads work on that many numbers: as many as PyTorch may use, or one."""
-    return torch.get_num_threads() if numbers >= SERIAL_BELOW else 1
-
-
-def share(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
-    """Call ``work(*task)`` for every task, on this thread and ``threads - 1`` others; the order is not defined."""
-    queue = deque(tasks)
-
-    def drain() -> None:
-        while True:
-            try:
-                task = queue.popleft()
-            except IndexError:
-                return
-            work(*task)
-
-    helpers = min(threads, len(queue)) - 1
-    futures = [_pool(threads - 1).submit(drain) for _ in range(helpers)]
-    try:
-        drain()
-    finally:
-        queue.clear()  # after an error here: nothing left to start
-        for future in futures:
-            if not future.cancel():  # one that has not started would find nothing to do
-                future.result()
-
-
-def cuts(size: int, parts: int, step: int = 1) -> list[tuple[int, int]]:
-    """``[0, size)`` as at most `parts` intervals whose inner ends are multiples of `step`."""
-    width = max(1, -(-size // (max(1, parts) * step))) * step
-    return [(start, min(start + width, size)) for start in range(0, size, width)]
-
-
-# --- memory ---------------------------------------------------------------------------------------------------------
-
-
-def flat(tensor: Tensor) -> Any:
-    """The numbers of a tensor whose last dimension is contiguous, from its first to its last, gaps included."""
-    tensor = tensor.detach()
-    if tensor.numel() == 0:
-        return tensor.reshape(-1).numpy()
-    if not tensor.is_contiguous():
-        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        tensor = tensor.as_strided((reach,), (1,))
-    return tensor.reshape(-1).numpy()
-
-
-def zeros(shape: Iterable[int], dtype: torch.dtype) -> Tensor:
-    """Like `torch.zeros`; for a table of tens of megabytes several times faster.
-
-    The time of a large fresh table goes into mapping its pages. NumPy asks the system for huge ones, and has them
-    cleared only when they are first touched. The start is that of a cache line, as in PyTorch.
-    """
-    shape = tuple(shape)
-    size = math.prod(shape) * dtype.itemsize
-    if size < MAPPED_BYTES:
-        return torch.zeros(shape, dtype=dtype)
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return torch.from_numpy(raw[start : start + size]).view(dtype).view(shape)
-
-
-def width_of(kind: Comparison, dim: int) -> int:
-    """Columns of one plane of a row with `dim` numbers."""
-    if kind != "modulus":
-        return dim
-    if dim % 2:
-        raise ValueError(f"complex rows [re | im] have an even number of columns, not {dim}")
-    return dim // 2
-
-
-# --- pairs by entity ------------------------------------------------------------------------------------------------
-
-
-class Pairs(NamedTuple):
-    """The pairs (positive, candidate) in the order of their entities: three arrays int64 ``[B * N]``.
-
-    Attributes:
-        place: position in ``entities`` ``[B, N]``; ascending within an entity.
-        entity, positive: what stands there, and in which row.
-    """
-
-    place: Any
-    entity: Any
-    positive: Any
-
-
-@compiled
-def _counting_sort(place, entity, positive, entities, negatives, ends):
-    """Fill the arrays of `Pairs` from `entities` ``[B * N]``; `ends` ``[E + 1]`` is scratch."""
-    ends[:] = 0
-    for i in range(len(entities)):
-        ends[uint64(entities[i]) + uint64(1)] += 1
-    for e in range(1, len(ends)):
-        ends[e] += ends[e - 1]
-    for i in range(len(entities)):
-        e = uint64(entities[i])
-        p = uint64(ends[e])
-        ends[e] += 1
-        place[p] = i
-        entity[p] = e
-        positive[p] = uint64(i) // uint64(negatives)
-
-
-def pairs_by_entity(entities: Tensor, num_entities: int) -> Pairs:
-    """Sort the pairs of `entities` ``[B, N]``."""
-    numbers, negatives = flat(entities), max(1, entities.shape[1])
-    if 8 * len(numbers) < num_entities:  # counting looks at every entity
-        place = np.argsort(numbers, kind="stable")
-        return Pairs(place, numbers[place], place // negatives)
-    pairs = Pairs(*np.empty((3, len(numbers)), np.int64))
-    _counting_sort(*pairs, numbers, negatives, np.empty(num_entities + 1, np.int64))
-    return pairs
-
-
-# --- gradients ------------------------------------------------------------------------------------------------------
 
 
 @cache

@@ -12,7 +12,8 @@ import torch
 from numba import uint64
 from torch import Tensor
 
-from eans.kernels.numba_gradients import compiled, cuts, flat, share, threads_for
+from eans.kernels.numba_pairs import flat
+from eans.kernels.numba_threads import compiled, cuts, share, threads_for
 from eans.kernels.reference import Counts, check_counts
 
 __all__ = ["count_better"]

@@ -1,0 +1,106 @@
+"""What the CPU kernels work on: tensors as flat arrays, fresh tables, and the pairs sorted by entity.
+
+In a loop every tensor is a flat array, and positions are unsigned: a signed index might be negative, which Python
+defines to count from the end, and the compiler cannot use vector instructions on "either".
+"""
+
+# Numba's decorator is untyped, and the arguments of a loop are arrays and numbers of types that the compiler infers.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import uint64
+from torch import Tensor
+
+from eans.kernels.numba_threads import compiled
+from eans.kernels.reference import Comparison
+
+DOT, L1, MODULUS = 0, 1, 2
+KINDS = {"dot": DOT, "l1": L1, "modulus": MODULUS}
+
+# Blocks of this size or more are new to the process each time; smaller ones are used again (the C library's limit).
+MAPPED_BYTES = 1 << 25
+
+
+def flat(tensor: Tensor) -> Any:
+    """The numbers of a tensor whose last dimension is contiguous, from its first to its last, gaps included."""
+    tensor = tensor.detach()
+    if tensor.numel() == 0:
+        return tensor.reshape(-1).numpy()
+    if not tensor.is_contiguous():
+        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        tensor = tensor.as_strided((reach,), (1,))
+    return tensor.reshape(-1).numpy()
+
+
+def zeros(shape: Iterable[int], dtype: torch.dtype) -> Tensor:
+    """Like `torch.zeros` of float32 or float64; for a table of tens of megabytes several times faster.
+
+    The time of a large fresh table goes into mapping its pages. NumPy asks the system for huge ones, and has them
+    cleared only when they are first touched. The start is that of a cache line, as in PyTorch. The tensor is no view of
+    another one: autograd adds further gradients to it in place, where it would fill a new table beside a view.
+    """
+    shape = tuple(shape)
+    size = math.prod(shape) * dtype.itemsize
+    if size < MAPPED_BYTES:
+        return torch.zeros(shape, dtype=dtype)
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    numbers = raw[start : start + size].view(np.float32 if dtype == torch.float32 else np.float64)
+    return torch.from_numpy(numbers.reshape(shape))
+
+
+def width_of(kind: Comparison, dim: int) -> int:
+    """Columns of one plane of a row with `dim` numbers."""
+    if kind != "modulus":
+        return dim
+    if dim % 2:
+        raise ValueError(f"complex rows [re | im] have an even number of columns, not {dim}")
+    return dim // 2
+
+
+class Pairs(NamedTuple):
+    """The pairs (positive, candidate) in the order of their entities: three arrays int64 ``[B * N]``.
+
+    Attributes:
+        place: position in ``entities`` ``[B, N]``; ascending within an entity.
+        entity, positive: what stands there, and in which row.
+    """
+
+    place: Any
+    entity: Any
+    positive: Any
+
+
+@compiled
+def _counting_sort(place, entity, positive, entities, negatives, ends):
+    """Fill the arrays of `Pairs` from `entities` ``[B * N]``; `ends` ``[E + 1]`` is scratch."""
+    ends[:] = 0
+    for i in range(len(entities)):
+        ends[uint64(entities[i]) + uint64(1)] += 1
+    for e in range(1, len(ends)):
+        ends[e] += ends[e - 1]
+    for i in range(len(entities)):
+        e = uint64(entities[i])
+        p = uint64(ends[e])
+        ends[e] += 1
+        place[p] = i
+        entity[p] = e
+        positive[p] = uint64(i) // uint64(negatives)
+
+
+def pairs_by_entity(entities: Tensor, num_entities: int) -> Pairs:
+    """Sort the pairs of `entities` ``[B, N]``."""
+    numbers, negatives = flat(entities), max(1, entities.shape[1])
+    if 8 * len(numbers) < num_entities:  # counting looks at every entity
+        place = np.argsort(numbers, kind="stable")
+        return Pairs(place, numbers[place], place // negatives)
+    pairs = Pairs(*np.empty((3, len(numbers)), np.int64))
+    _counting_sort(*pairs, numbers, negatives, np.empty(num_entities + 1, np.int64))
+    return pairs

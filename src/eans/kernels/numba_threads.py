@@ -1,0 +1,81 @@
+"""How the CPU kernels are compiled, and how threads share their loops."""
+
+# Numba's decorator is untyped.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numba
+import torch
+
+# Sums may be re-ordered (vector instructions need that), but NaN and infinity keep their meaning: they tell that a run
+# diverged. Without the interpreter's lock, Python threads run the loops side by side; Numba's own thread pools are not
+# used, because one aborts in a forked process and another when two threads call it. The cache makes compiling an
+# expense of the first run on a machine.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """The function as a loop that is compiled when it is first called, and kept for later processes if possible."""
+    try:
+        return numba.njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # Numba found no folder that it may write
+        return numba.njit(**_OPTIONS)(function)
+
+
+# The comparison is a constant of each loop, compiled when first needed; a choice inside makes short rows twice as slow.
+inlined: Callable[..., Any] = numba.njit(forceinline=True, **_OPTIONS)
+
+# Numbers (of candidate rows) below which a second thread costs more than it gives: waking it takes some 50 us.
+SERIAL_BELOW = 1 << 19
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="eans-kernels")
+
+
+# A forked child has none of its parent's threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def threads_for(numbers: int) -> int:
+    """How many threads work on that many numbers: as many as PyTorch may use, or one."""
+    return torch.get_num_threads() if numbers >= SERIAL_BELOW else 1
+
+
+def share(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
+    """Call ``work(*task)`` for every task, on this thread and ``threads - 1`` others; the order is not defined."""
+    queue = deque(tasks)
+
+    def drain() -> None:
+        while True:
+            try:
+                task = queue.popleft()
+            except IndexError:
+                return
+            work(*task)
+
+    helpers = min(threads, len(queue)) - 1
+    futures = [_pool(threads - 1).submit(drain) for _ in range(helpers)]
+    try:
+        drain()
+    finally:
+        queue.clear()  # after an error here: nothing left to start
+        for future in futures:
+            if not future.cancel():  # one that has not started would find nothing to do
+                future.result()
+
+
+def cuts(size: int, parts: int, step: int = 1) -> list[tuple[int, int]]:
+    """``[0, size)`` as at most `parts` intervals whose inner ends are multiples of `step`."""
+    width = max(1, -(-size // (max(1, parts) * step))) * step
+    return [(start, min(start + width, size)) for start in range(0, size, width)]

@@ -47,14 +47,21 @@ class LogSigmoid(nn.Module):
     """
 
     needs_substitution: Substitution | None = None
+    needs_proposal = False
 
     def __init__(self, margin: float = 0.0, adversarial_temperature: float = 0.0) -> None:
         super().__init__()
         self.margin = margin
         self.adversarial_temperature = adversarial_temperature
 
-    def forward(self, scores: Scores, known_true: Tensor, weight: Tensor) -> LossTerms:
-        """Scores of ``[B]`` positives and ``[B, N]`` negatives, mask bool ``[B, N]``, weight ``[B]``."""
+    def forward(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
+    ) -> LossTerms:
+        """Scores of ``[B]`` positives and ``[B, N]`` negatives, mask bool ``[B, N]``, weight ``[B]``.
+
+        `log_proposal` ``[B, N]`` comes with losses that ask for it by `needs_proposal`.
+        """
+        del log_proposal
         plain = scores.positive, scores.negative, None
         return LossTerms(
             *kernels.loss_terms(*plain, known_true, weight, self.margin, self.adversarial_temperature).unbind()
@@ -98,8 +105,11 @@ class SubstitutionLoss(LogSigmoid):
         self.detach = detach
         self.needs_substitution = "symmetric" if form == "reference" else "one-way"
 
-    def forward(self, scores: Scores, known_true: Tensor, weight: Tensor) -> LossTerms:
+    def forward(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
+    ) -> LossTerms:
         """As `LogSigmoid.forward`; `scores.substitution` must be there."""
+        del log_proposal
         assert scores.substitution is not None
         if self.form == "paper" or self.detach:
             return self._variant(scores, scores.substitution, known_true, weight)

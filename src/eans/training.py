@@ -162,7 +162,11 @@ class Trainer:
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
         scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
         self.aside.join()
-        terms: LossTerms = self.loss(scores, negatives.known_true, batch.weight)
+        weight = batch.weight if negatives.weight is None else batch.weight * negatives.weight
+        proposal = None
+        if self.loss.needs_proposal:
+            proposal = self.sampler.log_proposal(batch.triples, batch.side, negatives.entities)
+        terms: LossTerms = self.loss(scores, negatives.known_true, weight, proposal)
         penalty = self._penalty(batch.triples)
         total = terms.total + penalty
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):

@@ -6,6 +6,7 @@ random numbers come from the generator that is handed in, keyed by seed and step
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -31,10 +32,14 @@ class Negatives(NamedTuple):
     Attributes:
         entities: int64 ``[B, N]``.
         known_true: bool ``[B, N]``: labelled as a false negative.
+        weight: ``[B]`` or None: factors on the weights of the positives.
+        notes: tensors that the sampler's own `observe` wants to see again.
     """
 
     entities: Tensor
     known_true: Tensor
+    weight: Tensor | None = None
+    notes: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,32 @@ class Sampler(nn.Module, ABC):
         place of each entity: int64 ``[E]`` each, which stay where they are.
         """
         return None
+
+    def memory(self) -> int:
+        """Bytes of the sampler's own state on the device."""
+        return sum(value.nbytes for value in self.state_dict().values())
+
+    def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """Log-probability with which `draw` proposes each of the candidates ``[B, N]``: ``[B, N]``.
+
+        Losses that correct for the proposal need it; a sampler that cannot say refuses here.
+        """
+        del triples, side, entities
+        raise UsageError(
+            f"sampler '{type(self).__name__.lower()}' does not know the probability of its draws; "
+            "use sampler.name 'uniform' or 'eans', or loss.name 'logsigmoid'"
+        )
+
+    def log_proposal(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """`log_density` with the share of uniform draws mixed in: ``[B, N]``."""
+        uniform = torch.full(entities.shape, -math.log(self.num_entities), device=entities.device)
+        if self.uniform_share == 1.0:
+            return uniform
+        density = self.log_density(triples, side, entities)
+        if self.uniform_share == 0.0:
+            return density
+        share = self.uniform_share
+        return torch.logaddexp(density + math.log1p(-share), uniform + math.log(share))
 
     @abstractmethod
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:

@@ -352,7 +352,7 @@ def test_data_commands(call: Call, graph_folder: Path) -> None:
 
 def test_recipe_commands(call: Call, tmp_path: Path) -> None:
     lines = call("recipes").out.splitlines()
-    assert len(lines) == 120
+    assert len(lines) == 123
     assert sum(line.endswith("(default)") for line in lines) == 4
     shown = call("recipes", "show", "fb15k-237/rotate/eans+adv").out
     (tmp_path / "copy.toml").write_text(shown)

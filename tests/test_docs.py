@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import compare_samplers, cpu, cpu_report, fb15k237_cpu, paper_runs, performance_page
+from benchmarks import compare_samplers, fb15k237_cpu, paper_runs, performance_page
 from benchmarks.cells import RECORDS, read_records
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,11 +42,6 @@ def test_performance_tables_come_from_records(name: str) -> None:
     if performance_page.content(performance_page.SECTIONS[name], RECORDS) is None:
         pytest.skip("not measured yet")
     assert found == performance_page.rendered(name)
-
-
-def test_speed_tables_come_from_the_record() -> None:
-    tables = cpu_report.report(json.loads(cpu.FILE.read_text("utf-8")))
-    assert tables in (ROOT / "docs" / "cpu-speed.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])

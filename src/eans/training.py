@@ -158,6 +158,10 @@ class Trainer:
 
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """What the device does in a step: batch, draw, scores, loss, gradients, update."""
+        with self.optimizer.collecting():
+            return self._update(rows, side)
+
+    def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         batch = self.stream.batch(rows, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
         scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
@@ -171,7 +175,6 @@ class Trainer:
         total = terms.total + penalty
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):
             raise self._diverged()
-        self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.sums += torch.stack([total, *terms, penalty]).detach()

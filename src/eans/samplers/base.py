@@ -172,6 +172,9 @@ class Sampler(nn.Module, ABC):
             known = self.label(triples, side, entities)
         if self.false_negatives == "resample":
             for _ in range(RESAMPLE_ROUNDS):
+                # Further rounds would change nothing. A GPU would have to be waited for to know.
+                if known.device.type == "cpu" and not known.any():
+                    break
                 entities = torch.where(known, self.propose(triples, side, generator), entities)
                 known = self.label(triples, side, entities)
         return Negatives(entities, known)

@@ -337,7 +337,9 @@ def test_factors_are_sizes_of_the_triples_own_rows(name, options, triples):
 def test_total_score_is_the_sum_over_all_triples(name, options):
     model = build(name, options)
     if name not in ("distmult", "simple"):
-        with pytest.raises(UsageError, match=f"model '{name}' has no closed form .* use model.name 'distmult'") as caught:
+        with pytest.raises(
+            UsageError, match=f"model '{name}' has no closed form .* use model.name 'distmult'"
+        ) as caught:
             model.total_score()
         assert "\n" not in str(caught.value)
         return

@@ -68,5 +68,4 @@ class Multilinear(Model):
         """
         entities = self.bound(self.entity).sum(0, keepdim=True)
         relations = self.bound(self.relation[: self.num_relations]).sum(0, keepdim=True)
-        # The tail query times the sum of candidates; factors in this order keep the numbers within float32.
         return (self.product(entities, relations, "tail") * self.factor * entities).sum()

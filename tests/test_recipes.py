@@ -18,8 +18,10 @@ from eans.recipes.build import build_plan, build_trainer, resolve
 from helpers_runs import ring_graph
 
 DATASETS = ("default", "fb15k-237", "wn18rr", "wordnet-core")
-MODELS = ("transe", "transd", "distmult", "complex", "rotate")
+MODELS = ("transe", "transd", "distmult", "complex", "rotate", "simple")
 METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution")
+# Methods that are not the paper's; those with a list of models are for these alone.
+MORE_METHODS: dict[str, tuple[str, ...]] = {"kbgan": MODELS, "igan": MODELS, "stay-positive": ("distmult", "simple")}
 
 # The appendix of the paper, column by column: d, b, n, lr, gamma, alpha, lambda_1, lambda_2.
 PAPER = {
@@ -45,10 +47,11 @@ def empty_graph(entities: int, name: str = "graph") -> KnowledgeGraph:
 
 
 def test_names() -> None:
-    general = [f"{d}/{model}/{method}" for d in DATASETS for model in MODELS for method in METHODS]
-    assert [name for name in names() if not name.endswith("/fast")] == general
-    assert len(general) == 4 * 5 * 6
-    assert set(names()) - set(general) == {"fb15k-237/transe/fast", "fb15k-237/rotate/fast", "wn18rr/rotate/fast"}
+    methods = dict.fromkeys(METHODS, MODELS) | MORE_METHODS
+    general = {f"{d}/{model}/{method}" for d in DATASETS for method, models in methods.items() for model in models}
+    assert {name for name in names() if not name.endswith("/fast")} == general
+    assert len(names()) == len(set(names()))
+    assert set(names()) - general == {"fb15k-237/transe/fast", "fb15k-237/rotate/fast", "wn18rr/rotate/fast"}
     assert {d: default_for(d) for d in DATASETS} == {
         "default": "default/rotate/eans+adv",
         "fb15k-237": "fb15k-237/transe/eans+adv",
@@ -72,7 +75,8 @@ def test_a_method_of_one_dataset() -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_builds(name: str) -> None:
     graph = ring_graph()
-    recipe = load(name, {"model.dim": 4, "sampler.negatives": 4, "sampler.clusters": 5, "train.batch_size": 8})
+    negatives = 0 if load(name).sampler.name == "none" else 4
+    recipe = load(name, {"model.dim": 4, "sampler.negatives": negatives, "sampler.clusters": 5, "train.batch_size": 8})
     assert recipe.name == name
     resolved = resolve(recipe, graph)
     assert "auto" not in to_toml(resolved)
@@ -229,12 +233,37 @@ def test_infinity_is_no_setting(key: str) -> None:
         ({"sampler.false_negatives": "keep"}, "set sampler.false_negatives=mask"),
         ({"train.keep": "best"}, "set train.valid_every"),
         ({"train.patience": 3}, "set train.valid_every"),
+        ({"loss.penalty": "stay-positive"}, "does nothing while loss.penalty_weight is 0"),
     ],
 )
 def test_combinations_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         resolve(load("default", settings), ring_graph())
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("rotate/uniform", {"sampler.negatives": 0}, "sampler.negatives is 0; set at least 1, or sampler.name 'none'"),
+        ("rotate/uniform", {"sampler.name": "none"}, "draws no negatives, but sampler.negatives is 64; set it to 0"),
+        (
+            "rotate/uniform",
+            {"loss.penalty": "stay-positive", "loss.penalty_weight": 1.0},
+            "model 'rotate' has no closed form of the sum over all triples",
+        ),
+        (
+            "rotate/igan",
+            {"sampler.generator_memory_mb": 1, "train.batch_size": 20_000},
+            "sampler 'igan' needs 19 MB for 20000 positives and 60 entities",
+        ),
+    ],
+)
+def test_trainers_that_cannot_be_built(name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_trainer(resolve(load(f"default/{name}", settings), ring_graph()), ring_graph())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_validation_needs_valid_triples() -> None:

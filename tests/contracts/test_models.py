@@ -18,7 +18,11 @@ from eans.models import MODELS, Model, TransD
 
 ENTITIES, RELATIONS, DIM = 7, 3, 5
 CASES = [pytest.param(name, {}, id=name) for name in MODELS] + [
-    pytest.param("transd", {"projection": "entity-table"}, id="transd-entity-table")
+    pytest.param("transd", {"projection": "entity-table"}, id="transd-entity-table"),
+    *(
+        pytest.param(name, {"bounded": True, "score_scale": 3.0, "score_shift": -0.7}, id=f"{name}-bounded")
+        for name in ("distmult", "simple")
+    ),
 ]
 models = pytest.mark.parametrize(("name", "options"), CASES)
 both_sides = pytest.mark.parametrize("side", SIDES)
@@ -50,9 +54,25 @@ def transd(model: TransD, h: int, r: int, t: int) -> float:
     return -sum(abs(a + R[r][i] - b) for i, (a, b) in enumerate(zip(moved(h), moved(t), strict=True)))
 
 
+def multilinear_tables(model: Any) -> tuple[list[list[float]], list[list[float]], float, float]:
+    """Entities, relations, factor and offset: those of the option `bounded`, or as they are."""
+    if not model.bounded:
+        return model.entity.tolist(), model.relation.tolist(), 1.0, 0.0
+    # 3.0 and -0.7 are the options of CASES.
+    return model.entity.tanh().tolist(), model.relation.tanh().tolist(), 3.0 / model.dim, -0.7
+
+
 def distmult(model: Model, h: int, r: int, t: int) -> float:
-    E, R = model.entity.tolist(), model.relation.tolist()
-    return sum(E[h][i] * R[r][i] * E[t][i] for i in range(model.dim))
+    E, R, factor, offset = multilinear_tables(model)
+    return factor * sum(E[h][i] * R[r][i] * E[t][i] for i in range(model.dim)) + offset
+
+
+def simple(model: Model, h: int, r: int, t: int) -> float:
+    E, R, factor, offset = multilinear_tables(model)
+    d = model.dim
+    forward = sum(E[h][i] * R[r][i] * E[t][d + i] for i in range(d))
+    backward = sum(E[t][i] * R[r][d + i] * E[h][d + i] for i in range(d))
+    return factor * (forward + backward) / 2 + offset
 
 
 def as_complex(row: Tensor) -> np.ndarray:
@@ -76,6 +96,7 @@ TEXTBOOK: dict[str, Callable[..., float]] = {
     "distmult": distmult,
     "complex": complex_,
     "rotate": rotate,
+    "simple": simple,
 }
 
 
@@ -301,9 +322,40 @@ def test_projection_from_the_entity_table_needs_enough_entities():
 def test_factors_are_sizes_of_the_triples_own_rows(name, options, triples):
     model = build(name, options)
     head, relation, tail = model.entity[triples[:, 0]], model.relation[triples[:, 1]], model.entity[triples[:, 2]]
-    if options:  # the projection that the triple uses stands in the entity table
+    if "projection" in options:  # the projection that the triple uses stands in the entity table
         relation = torch.cat([relation[:, :DIM], model.entity[triples[:, 1], DIM:]], 1)
     rows = head, relation, tail
     for factor, row in zip(model.factors(triples), rows, strict=True):
         moduli = [np.abs(as_complex(one)) for one in row] if name == "complex" else row.abs().tolist()
         torch.testing.assert_close(factor, torch.tensor(np.array(moduli)))
+
+
+# --- the sum over all triples -------------------------------------------------------------------------------------
+
+
+@models
+def test_total_score_is_the_sum_over_all_triples(name, options):
+    model = build(name, options)
+    if name not in ("distmult", "simple"):
+        with pytest.raises(
+            UsageError, match=f"model '{name}' has no closed form .* use model.name 'distmult'"
+        ) as caught:
+            model.total_score()
+        assert "\n" not in str(caught.value)
+        return
+    everything = torch.cartesian_prod(torch.arange(ENTITIES), torch.arange(RELATIONS), torch.arange(ENTITIES))
+    expected = textbook(model, everything).sum() - model.offset * len(everything)
+    torch.testing.assert_close(model.total_score(), expected)
+    # Its gradient too; the substitution relation has none.
+    found = torch.autograd.grad(model.total_score(), tuple(model.parameters()))
+    scores = model.score(everything)
+    for a, b in zip(found, torch.autograd.grad(scores.sum(), tuple(model.parameters())), strict=True):
+        torch.testing.assert_close(a, b)
+    assert not found[1][-1].any()
+
+
+def test_bounded_scores_stay_within_their_bounds(triples):
+    for name in ("distmult", "simple"):
+        model = MODELS[name](7, 3, 5, 50.0, bounded=True, score_scale=2.0, score_shift=0.5)
+        scores = model.score_all(triples, "tail")
+        assert -1.5 <= scores.min() < scores.max() <= 2.5

@@ -4,6 +4,7 @@ from eans.models.base import Model, Query, Scores, Substitution
 from eans.models.complex import ComplEx
 from eans.models.distmult import DistMult
 from eans.models.rotate import RotatE
+from eans.models.simple import SimplE
 from eans.models.transd import TransD
 from eans.models.transe import TransE
 
@@ -13,6 +14,19 @@ MODELS: dict[str, type[Model]] = {
     "distmult": DistMult,
     "complex": ComplEx,
     "rotate": RotatE,
+    "simple": SimplE,
 }
 
-__all__ = ["MODELS", "ComplEx", "DistMult", "Model", "Query", "RotatE", "Scores", "Substitution", "TransD", "TransE"]
+__all__ = [
+    "MODELS",
+    "ComplEx",
+    "DistMult",
+    "Model",
+    "Query",
+    "RotatE",
+    "Scores",
+    "SimplE",
+    "Substitution",
+    "TransD",
+    "TransE",
+]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from eans import kernels
+from eans.errors import UsageError
 from eans.graph import HEAD, RELATION, TAIL, Side, column, opposite
 
 Substitution = Literal["symmetric", "one-way"]
@@ -68,6 +69,7 @@ class Model(nn.Module, ABC):
     entity_width: ClassVar[int] = 1
     relation_width: ClassVar[int] = 1
     candidate_width: ClassVar[int] = 1  # leading columns of an entity row (in units of dim) that are compared
+    offset: float = 0.0  # added to every score
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class Model(nn.Module, ABC):
         return kernels.gather(self.relation, relations)
 
     def candidate_table(self) -> Tensor:
-        """The columns of `entity` that are compared with queries: a view ``[E, D]``."""
+        """What is compared with queries, ``[E, D]``: a view of columns of `entity`, or a table made from it."""
         return self.entity[:, : self.candidate_width * self.dim]
 
     def candidate_scalars(self, rows: Tensor) -> Tensor | None:
@@ -141,6 +143,16 @@ class Model(nn.Module, ABC):
             self.entity_rows(triples[:, TAIL]).abs(),
         )
 
+    def total_score(self) -> Tensor:
+        """The sum of the scores of all ``E R E`` triples, offset and substitution relation left out: a scalar.
+
+        Only models with a closed form have it; the others refuse.
+        """
+        raise UsageError(
+            f"model '{type(self).__name__.lower()}' has no closed form of the sum over all triples, which "
+            "loss.penalty 'stay-positive' needs; use model.name 'distmult' or 'simple'"
+        )
+
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
         """What is compared of entity rows ``[B, F]``, moved along the query's shift: ``[B, D]``."""
         columns = rows[..., : self.candidate_width * self.dim]
@@ -148,12 +160,13 @@ class Model(nn.Module, ABC):
         return columns if shift is None or scalars is None else columns + scalars[..., None] * shift
 
     def _compare_positive(self, query: Query, rows: Tensor) -> Tensor:
-        return kernels.compare_rows(self.comparison, query.vector, self.candidate(rows, query.shift))
+        scores = kernels.compare_rows(self.comparison, query.vector, self.candidate(rows, query.shift))
+        return scores + self.offset if self.offset else scores
 
     def _compare_candidates(self, queries: list[Query], entities: Tensor) -> Tensor:
         """Scores of the first query, and the mean score of the others: ``[min(Q, 2), B, N]``."""
         shifts = [query.shift.expand_as(query.vector) for query in queries if query.shift is not None]
-        return kernels.compare(
+        scores = kernels.compare(
             self.comparison,
             torch.stack([query.vector for query in queries]),
             self.candidate_table(),
@@ -162,6 +175,7 @@ class Model(nn.Module, ABC):
             self.candidate_scalars(self.entity),
             mean_rest=True,
         )
+        return scores + self.offset if self.offset else scores
 
     def score(self, triples: Tensor) -> Tensor:
         """Plausibility of triples ``[B, 3]``: ``[B]``."""
@@ -180,13 +194,14 @@ class Model(nn.Module, ABC):
         with torch.no_grad():
             anchor = self.entity_rows(triples[:, column(opposite(side))])
             query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
-            return kernels.compare_all(
+            scores = kernels.compare_all(
                 self.comparison,
                 query.vector,
                 self.candidate_table(),
                 query.shift,
                 self.candidate_scalars(self.entity),
             )
+            return scores.add_(self.offset) if self.offset else scores
 
     def score_relations(self, heads: Tensor, tails: Tensor) -> Tensor:
         """Scores of every relation between ``[B]`` heads and ``[B]`` tails: ``[B, R]``."""

@@ -132,6 +132,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         seed=section.seed,
         rows=section.rows,
         device=device,
+        penalty_power=recipe.loss.penalty_power,
     )
 
 

@@ -2,11 +2,17 @@
 
 from eans.samplers.base import Negatives, Sampler, StepOutcome
 from eans.samplers.eans import EANS
+from eans.samplers.igan import IGAN
+from eans.samplers.kbgan import KBGAN
+from eans.samplers.none import NoNegatives
 from eans.samplers.uniform import Uniform
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": Uniform,
     "eans": EANS,
+    "kbgan": KBGAN,
+    "igan": IGAN,
+    "none": NoNegatives,
 }
 
-__all__ = ["EANS", "SAMPLERS", "Negatives", "Sampler", "StepOutcome", "Uniform"]
+__all__ = ["EANS", "IGAN", "KBGAN", "SAMPLERS", "Negatives", "NoNegatives", "Sampler", "StepOutcome", "Uniform"]

@@ -23,7 +23,7 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    name: str = Field("rotate", description="transe, transd, distmult, complex or rotate")
+    name: str = Field("rotate", description="transe, transd, distmult, complex, rotate, rescal, transh or transr")
     dim: Positive = Field(200, description="nominal width d; complex models store 2d numbers per entity")
     init_range: Annotated[float, Field(gt=0)] | Auto = Field(
         "auto", description="tables start uniform in +-range; auto: (margin + 2) / dim, or by width for dot products"
@@ -31,10 +31,12 @@ class ModelSection(Section):
     projection: Literal["relation", "entity-table"] = Field(
         "relation", description="TransD only: where r_p comes from; 'entity-table' is the authors' index mix-up"
     )
+    reciprocal: bool = Field(False, description="a second row per relation: (?, r, t) is asked as (t, r_inverse, ?)")
+    relation_dim: Positive | Auto = Field("auto", description="TransR only: width of the relations' spaces; auto: dim")
 
 
 class SamplerSection(Section):
-    name: str = Field("eans", description="uniform or eans")
+    name: str = Field("eans", description="uniform, eans or sans")
     negatives: Positive = Field(64, description="negatives per positive, n")
     known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
         "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
@@ -50,6 +52,13 @@ class SamplerSection(Section):
     reorder_every: Positive = Field(1000, description="eans: steps between two orderings")
     warm_start: bool = Field(True, description="eans: start K-means from the previous centroids")
     boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
+    pool_kind: Literal["hops", "walks"] = Field("hops", description="sans: all within reach, or ends of random walks")
+    hops: Positive = Field(2, description="sans: steps from the kept entity, k")
+    walks: Positive = Field(1000, description="sans: random walks per entity")
+    walk_weights: bool = Field(False, description="sans: draw by how many walks ended there, instead of uniformly")
+    pool_limit: Positive = Field(4096, description="sans: candidates per pool at most; larger ones are sampled down")
+    pool_seed: Count = Field(0, description="sans: fixes the walks and what is sampled down")
+    pool_memory_mb: Positive = Field(2048, description="sans: bound on the memory of all pools")
 
 
 class LossSection(Section):

@@ -134,10 +134,11 @@ class Trainer:
     def _seeded(self, purpose: Purpose) -> torch.Generator:
         return self.generator.manual_seed(mix(self.seed, purpose, self.completed))
 
-    def _penalty(self, triples: Tensor) -> Tensor:
+    def _penalty(self, batch: Batch) -> Tensor:
         if self.penalty == "l3":
             return self.penalty_weight * l3_penalty((self.model.entity, self.model.relation))
         if self.penalty == "n3":
+            triples, _ = self.model.oriented(batch.triples, batch.side)
             return self.penalty_weight * n3_penalty(self.model.factors(triples))
         if self.penalty == "stay-positive":
             return self.penalty_weight * stay_positive_penalty(self.model.total_score(), self.penalty_power)
@@ -181,7 +182,7 @@ class Trainer:
         if self.loss.needs_proposal:
             proposal = self.sampler.log_proposal(batch.triples, batch.side, negatives.entities)
         terms: LossTerms = self.loss(scores, negatives.known_true, weight, proposal)
-        penalty = self._penalty(batch.triples)
+        penalty = self._penalty(batch)
         total = terms.total + penalty
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):
             raise self._diverged()

@@ -23,7 +23,9 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    name: str = Field("rotate", description="transe, transd, distmult, complex, rotate or simple")
+    name: str = Field(
+        "rotate", description="transe, transd, distmult, complex, rotate, simple, rescal, transh or transr"
+    )
     dim: Positive = Field(200, description="nominal width d; complex models store 2d numbers per entity")
     init_range: Annotated[float, Field(gt=0)] | Auto = Field(
         "auto", description="tables start uniform in +-range; auto: (margin + 2) / dim, or by width for dot products"
@@ -34,10 +36,12 @@ class ModelSection(Section):
     bounded: bool = Field(False, description="distmult, simple: score = scale / d * sum of products of tanh + shift")
     score_scale: Annotated[float, Field(gt=0)] = Field(1.0, description="bounded scores: the largest, less the shift")
     score_shift: float = Field(0.0, description="bounded scores: added to every one")
+    reciprocal: bool = Field(False, description="a second row per relation: (?, r, t) is asked as (t, r_inverse, ?)")
+    relation_dim: Positive | Auto = Field("auto", description="TransR only: width of the relations' spaces; auto: dim")
 
 
 class SamplerSection(Section):
-    name: str = Field("eans", description="uniform, eans, kbgan, igan or none")
+    name: str = Field("eans", description="uniform, eans, kbgan, igan, sans or none")
     negatives: Count = Field(64, description="negatives per positive, n; 0 for the sampler none, and only for it")
     known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
         "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
@@ -65,6 +69,13 @@ class SamplerSection(Section):
     pretrain_steps: Count = Field(
         1000, description="kbgan, igan: first steps with uniform negatives, in which the generator learns the graph"
     )
+    pool_kind: Literal["hops", "walks"] = Field("hops", description="sans: all within reach, or ends of random walks")
+    hops: Positive = Field(2, description="sans: steps from the kept entity, k")
+    walks: Positive = Field(1000, description="sans: random walks per entity")
+    walk_weights: bool = Field(False, description="sans: draw by how many walks ended there, instead of uniformly")
+    pool_limit: Positive = Field(4096, description="sans: candidates per pool at most; larger ones are sampled down")
+    pool_seed: Count = Field(0, description="sans: fixes the walks and what is sampled down")
+    pool_memory_mb: Positive = Field(2048, description="sans: bound on the memory of all pools")
 
 
 class LossSection(Section):

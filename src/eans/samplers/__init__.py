@@ -5,6 +5,7 @@ from eans.samplers.eans import EANS
 from eans.samplers.igan import IGAN
 from eans.samplers.kbgan import KBGAN
 from eans.samplers.none import NoNegatives
+from eans.samplers.sans import SANS
 from eans.samplers.uniform import Uniform
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -13,6 +14,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "kbgan": KBGAN,
     "igan": IGAN,
     "none": NoNegatives,
+    "sans": SANS,
 }
 
-__all__ = ["EANS", "IGAN", "KBGAN", "SAMPLERS", "Negatives", "NoNegatives", "Sampler", "StepOutcome", "Uniform"]
+__all__ = ["EANS", "IGAN", "KBGAN", "SAMPLERS", "SANS", "Negatives", "NoNegatives", "Sampler", "StepOutcome", "Uniform"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -26,12 +28,19 @@ def test_without_a_gpu_every_call_goes_through() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("method", ["uniform", "eans+adv"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        *((model, method) for model in MODELS for method in ("uniform", "eans+adv")),
+        *((model, method) for model in ("transe", "complex") for method in ("kbgan", "igan")),
+        *((model, "stay-positive") for model in ("distmult", "simple")),
+    ],
+)
 def test_recorded_steps_give_the_same_bits(model: str, method: str) -> None:
     def trained(recorded: bool) -> Trainer:
         graph = load("wordnet-core")
-        overrides = {"train.steps": 40, "train.batch_size": 128, "sampler.reorder_every": 9, "model.dim": 33}
+        overrides: dict[str, Any] = {"train.steps": 40, "train.batch_size": 128, "model.dim": 33}
+        overrides |= {"sampler.reorder_every": 9, "sampler.pretrain_steps": 20}
         recipe = resolve(load_recipe(f"wordnet-core/{model}/{method}", overrides), graph)
         trainer = build_trainer(recipe, graph, "cuda")
         trainer.work.enabled = recorded
@@ -42,4 +51,6 @@ def test_recorded_steps_give_the_same_bits(model: str, method: str) -> None:
     recorded, ordinary = trained(True), trained(False)
     assert set(recorded.work.recordings) == {"head", "tail"}
     assert not ordinary.work.recordings
-    assert all(torch.equal(a, b) for a, b in zip(recorded.model.parameters(), ordinary.model.parameters(), strict=True))
+    expected, _ = ordinary.state()
+    found, _ = recorded.state()
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []

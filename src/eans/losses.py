@@ -47,14 +47,21 @@ class LogSigmoid(nn.Module):
     """
 
     needs_substitution: Substitution | None = None
+    needs_proposal = False
 
     def __init__(self, margin: float = 0.0, adversarial_temperature: float = 0.0) -> None:
         super().__init__()
         self.margin = margin
         self.adversarial_temperature = adversarial_temperature
 
-    def forward(self, scores: Scores, known_true: Tensor, weight: Tensor) -> LossTerms:
-        """Scores of ``[B]`` positives and ``[B, N]`` negatives, mask bool ``[B, N]``, weight ``[B]``."""
+    def forward(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
+    ) -> LossTerms:
+        """Scores of ``[B]`` positives and ``[B, N]`` negatives, mask bool ``[B, N]``, weight ``[B]``.
+
+        `log_proposal` ``[B, N]`` comes with losses that ask for it by `needs_proposal`.
+        """
+        del log_proposal
         plain = scores.positive, scores.negative, None
         return LossTerms(
             *kernels.loss_terms(*plain, known_true, weight, self.margin, self.adversarial_temperature).unbind()
@@ -98,8 +105,11 @@ class SubstitutionLoss(LogSigmoid):
         self.detach = detach
         self.needs_substitution = "symmetric" if form == "reference" else "one-way"
 
-    def forward(self, scores: Scores, known_true: Tensor, weight: Tensor) -> LossTerms:
+    def forward(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
+    ) -> LossTerms:
         """As `LogSigmoid.forward`; `scores.substitution` must be there."""
+        del log_proposal
         assert scores.substitution is not None
         if self.form == "paper" or self.detach:
             return self._variant(scores, scores.substitution, known_true, weight)
@@ -126,6 +136,8 @@ class SubstitutionLoss(LogSigmoid):
         positive = -(weight * logsigmoid(scores.positive + self.margin)).sum()
         negative = kernels.negative_loss(adjusted, known_true, weight, self.adversarial_temperature)
         missed = torch.where(known_true, -logsigmoid(logit), 0.0)
+        if not logit.numel():  # the means below would be 0 / 0
+            return LossTerms(positive / (2 if self.form == "reference" else 1), negative, logit.sum())
         if self.form == "reference":
             prediction = missed.sum() / known_true.sum().clamp(min=1)
             size = logit.abs().mean()
@@ -146,6 +158,11 @@ def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
 def n3_penalty(factors: Iterable[Tensor]) -> Tensor:
     """``sum |x|^3 / B`` over the batch's own rows ``[B, ...]`` (Lacroix et al., 2018)."""
     return torch.stack([factor.abs().pow(3).sum() / len(factor) for factor in factors]).sum()
+
+
+def stay_positive_penalty(total: Tensor, power: int) -> Tensor:
+    """``|S|^p`` of the sum S of all scores of a graph (Hajimoradlou & Kazemi, 2022): a scalar."""
+    return total.abs() if power == 1 else total.abs().pow(power)
 
 
 LOSSES: dict[str, type[LogSigmoid]] = {

@@ -14,7 +14,10 @@ from eans.kernels import repeats
 from eans.models import MODELS, Model
 from eans.samplers import SAMPLERS, Negatives, Sampler, StepOutcome
 
-samplers = pytest.mark.parametrize("name", SAMPLERS)
+samplers = pytest.mark.parametrize("name", [name for name, kind in SAMPLERS.items() if kind.draws])
+# Options that a test of fresh samplers' draws needs, and samplers whose first draws are uniform.
+SHARP: dict[str, dict[str, Any]] = {"eans": {"sigma": 5.0}}
+UNIFORM_AT_FIRST = {"uniform", "kbgan", "igan"}
 both_sides = pytest.mark.parametrize("side", SIDES)
 
 
@@ -95,15 +98,18 @@ def test_the_generator_decides(name, side, share, make_graph):
 @samplers
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_uniform_share(name, share, make_graph):
-    """Far from the positive entity only uniform draws land."""
+    """Uniform draws land far from the positive entity, and the sampler's own draws as they do without a share."""
     graph = make_graph(1000, 1, (10, 0, 0))
-    options: dict[str, Any] = {"sigma": 5.0} if name == "eans" else {}
-    sampler = SAMPLERS[name](graph, 4000, uniform_share=share, **options)
+    options = SHARP.get(name, {})
     triples = graph.train
-    offset = (sampler.propose(triples, "tail", seeded()) - triples[:, 2:]).abs()
-    far = (torch.minimum(offset, 1000 - offset) > 50).double().mean().item()
-    expected = 0.899 if name == "uniform" else 0.899 * share
-    assert far == pytest.approx(expected, abs=0.01)
+
+    def far(share: float) -> float:
+        sampler = SAMPLERS[name](graph, 4000, uniform_share=share, **options)
+        offset = (sampler.propose(triples, "tail", seeded()) - triples[:, 2:]).abs()
+        return (torch.minimum(offset, 1000 - offset) > 50).double().mean().item()
+
+    own = 0.899 if name in UNIFORM_AT_FIRST else {"eans": 0.0}.get(name, far(0.0))
+    assert far(share) == pytest.approx(0.899 * share + own * (1 - share), abs=0.01)
 
 
 @samplers
@@ -281,3 +287,21 @@ def test_placing_on_the_same_device_changes_nothing(name, graph):
     a, b = (one.sample(graph.train, "head", seeded(5)) for one in (sampler, placed))
     assert torch.equal(a.entities, b.entities)
     assert torch.equal(a.known_true, b.known_true)
+
+
+# --- no negatives -------------------------------------------------------------------------------------------------
+
+
+@both_sides
+@pytest.mark.parametrize("policy", ["mask", "resample", "keep"])
+def test_none_draws_nothing(side, policy, graph):
+    sample = SAMPLERS["none"](graph, 0, false_negatives=policy).sample(graph.train[:9], side, seeded())
+    assert sample.entities.shape == sample.known_true.shape == (9, 0)
+    assert (sample.entities.dtype, sample.known_true.dtype) == (torch.int64, torch.bool)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_no_negatives_are_for_none_alone(name, graph):
+    wrong = 0 if SAMPLERS[name].draws else 3
+    with pytest.raises(UsageError, match=r"^[^\n]*sampler.negatives is \d[^\n]*; set [^\n]*$"):
+        SAMPLERS[name](graph, wrong)

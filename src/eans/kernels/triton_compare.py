@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from eans.kernels import reference
 from eans.kernels.pending import CandidateGradient, pending_of
 from eans.kernels.reference import Comparison, with_mean_rest
 from eans.kernels.triton_entity import entity_gradients
@@ -269,6 +270,8 @@ def compare(
     mean_rest: bool = False,
 ) -> Tensor:
     """`reference.compare`, compiled; float32 or float64."""
+    if entities.numel() == 0:  # nothing to launch
+        return reference.compare(kind, queries, table, entities, shifts, scalars, mean_rest)
     if shifts is None or scalars is None:
         shifts = scalars = None
     if len(queries) > MOST_QUERIES:

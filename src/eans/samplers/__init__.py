@@ -2,11 +2,19 @@
 
 from eans.samplers.base import Negatives, Sampler, StepOutcome
 from eans.samplers.eans import EANS
+from eans.samplers.igan import IGAN
+from eans.samplers.kbgan import KBGAN
+from eans.samplers.none import NoNegatives
+from eans.samplers.sans import SANS
 from eans.samplers.uniform import Uniform
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": Uniform,
     "eans": EANS,
+    "kbgan": KBGAN,
+    "igan": IGAN,
+    "none": NoNegatives,
+    "sans": SANS,
 }
 
-__all__ = ["EANS", "SAMPLERS", "Negatives", "Sampler", "StepOutcome", "Uniform"]
+__all__ = ["EANS", "IGAN", "KBGAN", "SAMPLERS", "SANS", "Negatives", "NoNegatives", "Sampler", "StepOutcome", "Uniform"]

@@ -6,10 +6,11 @@ random numbers come from the generator that is handed in, keyed by seed and step
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +32,14 @@ class Negatives(NamedTuple):
     Attributes:
         entities: int64 ``[B, N]``.
         known_true: bool ``[B, N]``: labelled as a false negative.
+        weight: ``[B]`` or None: factors on the weights of the positives.
+        notes: tensors that the sampler's own `observe` wants to see again.
     """
 
     entities: Tensor
     known_true: Tensor
+    weight: Tensor | None = None
+    notes: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Sampler(nn.Module, ABC):
         uniform_share: probability that a draw is replaced by one uniform over all entities.
     """
 
+    draws: ClassVar[bool] = True  # are there negatives at all?
+
     def __init__(
         self,
         graph: KnowledgeGraph,
@@ -83,6 +90,10 @@ class Sampler(nn.Module, ABC):
         uniform_share: float = 0.0,
     ) -> None:
         super().__init__()
+        if negatives < 1 and self.draws:
+            raise UsageError(
+                f"sampler.negatives is {negatives}; set at least 1, or sampler.name 'none' to train without"
+            )
         if false_negatives != "mask" and known_true != "exact":
             raise UsageError(f"sampler.known_true '{known_true}' needs sampler.false_negatives 'mask'")
         self.num_entities = graph.num_entities
@@ -106,6 +117,36 @@ class Sampler(nn.Module, ABC):
         """
         return None
 
+    def memory(self) -> int:
+        """Bytes of the sampler's own state on the device."""
+        return sum(value.nbytes for value in self.state_dict().values())
+
+    def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """Log-probability with which `draw` proposes each of the candidates ``[B, N]``: ``[B, N]``.
+
+        Losses that correct for the proposal need it; a sampler that cannot say refuses here.
+        """
+        del triples, side, entities
+        raise UsageError(
+            f"sampler '{type(self).__name__.lower()}' does not know the probability of its draws; "
+            "use sampler.name 'uniform' or 'eans', or loss.name 'logsigmoid'"
+        )
+
+    def log_proposal(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """`log_density` with the share of uniform draws mixed in: ``[B, N]``."""
+        uniform = torch.full(entities.shape, -math.log(self.num_entities), device=entities.device)
+        if self.uniform_share == 1.0:
+            return uniform
+        density = self.log_density(triples, side, entities)
+        if self.uniform_share == 0.0:
+            return density
+        share = self.uniform_share
+        return torch.logaddexp(density + math.log1p(-share), uniform + math.log(share))
+
+    def expect(self, batch_size: int) -> None:
+        """Hear how large batches will be, before the first; a sampler that cannot serve them refuses here."""
+        del batch_size
+
     @abstractmethod
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         """Candidates for the `side` of each triple ``[B, 3]``: int64 ``[B, N]``."""
@@ -121,7 +162,10 @@ class Sampler(nn.Module, ABC):
 
     def propose(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         """`draw`, with its share of uniform candidates mixed in: int64 ``[B, N]``."""
-        entities = self.draw(triples, side, generator)
+        return self.mix(self.draw(triples, side, generator), triples, generator)
+
+    def mix(self, entities: Tensor, triples: Tensor, generator: torch.Generator) -> Tensor:
+        """Replace a share of the candidates ``[B, N]`` by uniform ones."""
         if self.uniform_share > 0.0:
             swap = torch.rand(entities.shape, generator=generator, device=entities.device) < self.uniform_share
             entities = torch.where(swap, self.uniform(triples, generator), entities)
@@ -134,7 +178,17 @@ class Sampler(nn.Module, ABC):
 
         The labels may be found `aside` (`eans.kernels.Aside`), while the caller goes on with the entities.
         """
-        entities = self.propose(triples, side, generator)
+        return self.settle(self.propose(triples, side, generator), triples, side, generator, aside)
+
+    def settle(
+        self,
+        entities: Tensor,
+        triples: Tensor,
+        side: Side,
+        generator: torch.Generator,
+        aside: AbstractContextManager[Any] = NO_CONTEXT,
+    ) -> Negatives:
+        """The rest of `sample`: label the false negatives among proposed candidates ``[B, N]``, or draw them again."""
         if self.false_negatives == "keep":
             return Negatives(entities, torch.zeros_like(entities, dtype=torch.bool))
         with aside if self.false_negatives == "mask" else NO_CONTEXT:

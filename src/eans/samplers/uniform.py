@@ -1,5 +1,7 @@
 """Uniform negatives: any entity may replace the positive one."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,3 +15,7 @@ class Uniform(Sampler):
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         del side
         return self.uniform(triples, generator)
+
+    def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        del triples, side
+        return torch.full(entities.shape, -math.log(self.num_entities), device=entities.device)

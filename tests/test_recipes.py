@@ -15,6 +15,7 @@ from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Vocabulary
 from eans.recipes import Recipe, all_keys, default_for, load, names, to_toml
 from eans.recipes.build import build_plan, build_trainer, resolve
+from eans.samplers import SAMPLERS
 from helpers_runs import ring_graph
 
 DATASETS = ("default", "fb15k-237", "wn18rr", "wordnet-core")
@@ -45,9 +46,9 @@ def empty_graph(entities: int, name: str = "graph") -> KnowledgeGraph:
 
 
 def test_names() -> None:
-    general = [f"{d}/{model}/{method}" for d in DATASETS for model in MODELS for method in METHODS]
+    methods = (*METHODS, *(name for name in SAMPLERS if name not in METHODS))  # a sampler alone is a method too
+    general = [f"{d}/{model}/{method}" for d in DATASETS for model in MODELS for method in methods]
     assert [name for name in names() if not name.endswith("/fast")] == general
-    assert len(general) == 4 * 5 * 6
     assert set(names()) - set(general) == {"fb15k-237/transe/fast", "fb15k-237/rotate/fast", "wn18rr/rotate/fast"}
     assert {d: default_for(d) for d in DATASETS} == {
         "default": "default/rotate/eans+adv",

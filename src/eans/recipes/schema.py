@@ -34,7 +34,7 @@ class ModelSection(Section):
 
 
 class SamplerSection(Section):
-    name: str = Field("eans", description="uniform or eans")
+    name: str = Field("eans", description="uniform, eans, bernoulli or nscaching")
     negatives: Positive = Field(64, description="negatives per positive, n")
     known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
         "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
@@ -50,6 +50,21 @@ class SamplerSection(Section):
     reorder_every: Positive = Field(1000, description="eans: steps between two orderings")
     warm_start: bool = Field(True, description="eans: start K-means from the previous centroids")
     boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
+    proposal: Literal["gaussian", "block", "student"] = Field(
+        "gaussian", description="eans: how a place is drawn: around the positive, inside its block, or with heavy tails"
+    )
+    blocks: Positive = Field(8, description="eans, block: equal blocks of the line, each of two entities or more")
+    freedom: Annotated[int, Field(ge=1, le=100)] = Field(2, description="eans, student: degrees of freedom")
+    orders: Annotated[int, Field(ge=1, le=64)] = Field(1, description="eans: lines at once; each row draws along one")
+    cache_size: Positive = Field(50, description="nscaching: entities kept per query, N1")
+    cache_candidates: Count = Field(50, description="nscaching: uniform entities that compete at a renewal, N2")
+    cache_draw: Literal["uniform", "importance", "top"] = Field(
+        "uniform", description="nscaching: negatives are slots at random, by exp(score), or the best"
+    )
+    cache_update: Literal["importance", "top"] = Field(
+        "importance", description="nscaching: who stays in the cache: draws by exp(score), or the best"
+    )
+    cache_lazy: Count = Field(0, description="nscaching: steps of a side without a renewal after each one with")
 
 
 class LossSection(Section):

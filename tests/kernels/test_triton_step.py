@@ -357,3 +357,18 @@ def test_views_that_do_not_lead_are_left_to_autograd() -> None:
     assert pending_of(table[1:]) is None
     assert pending_of(table[::2, :3]) is None
     assert pending_of(normal(4, 6)) is None
+
+
+def test_scores_without_gradients_plan_nothing() -> None:
+    """A sampler that scores between two steps must not take the place of the next step's plan."""
+    table = nn.Parameter(normal(9, 6))
+    collect(table)
+    entities = torch.tensor([[1, 2, 8], [0, 0, 4]], device=DEVICE)
+    with torch.no_grad():
+        scores = triton_compare.compare("l1", normal(1, 2, 6), table[:, :6], entities)
+    pending = pending_of(table)
+    assert pending is not None
+    assert pending.plan is None
+    torch.testing.assert_close(scores, reference.compare("l1", normal(1, 2, 6), table[:, :6], entities).detach())
+    triton_compare.compare("l1", normal(1, 2, 6).requires_grad_(), table[:, :6], entities)
+    assert pending.plan is not None

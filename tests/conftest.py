@@ -62,6 +62,26 @@ class Meter(TorchDispatchMode):
         return out
 
 
+# Operations after which a GPU is waited for: a number comes back, or a shape depends on the values.
+WAITING = {
+    *("_local_scalar_dense", "nonzero", "masked_select", "repeat_interleave", "bincount", "equal"),
+    *("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
+}
+
+
+class NoWaiting(TorchDispatchMode):
+    """While active: an error where a GPU would be waited for. A CPU thus tells what may be recorded as a CUDA graph."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        masks = name in ("index", "index_put", "index_put_") and any(
+            place is not None and place.dtype in (torch.bool, torch.uint8) for place in args[1]
+        )
+        assert name not in WAITING, f"{name} would wait for a GPU"
+        assert not masks, f"{name} by a mask would wait for a GPU"
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.fixture
 def make_graph() -> Callable[..., KnowledgeGraph]:
     return random_graph
@@ -75,3 +95,8 @@ def graph() -> KnowledgeGraph:
 @pytest.fixture
 def meter() -> Meter:
     return Meter()
+
+
+@pytest.fixture
+def no_waiting() -> NoWaiting:
+    return NoWaiting()

@@ -22,7 +22,7 @@ MODELS = tuple(eans.MODELS)
 METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution")
 # Methods that are not the paper's; those with a list of models are for these alone.
 MORE_METHODS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("kbgan", "igan", "sans", "sans+adv"), MODELS),
+    **dict.fromkeys(("bernoulli", "nscaching", "kbgan", "igan", "sans", "sans+adv"), MODELS),
     "stay-positive": ("distmult", "simple"),
 }
 

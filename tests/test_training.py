@@ -29,7 +29,8 @@ from eans.training import TERMS, Diverged, Interrupted, Observer, Plan, Progress
 from helpers_runs import environment, ring_graph
 
 SMALL = {"model.dim": 8, "sampler.negatives": 8, "train.batch_size": 32, "train.steps": 20}
-METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution", "kbgan", "igan")
+DRAWING = (name for name, kind in SAMPLERS.items() if kind.draws)
+METHODS = tuple(dict.fromkeys(("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution", *DRAWING)))
 
 
 def make(method: str = "transe/eans+adv", graph: KnowledgeGraph | None = None, **settings: Any) -> Trainer:

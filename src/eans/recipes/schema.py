@@ -41,7 +41,7 @@ class ModelSection(Section):
 
 
 class SamplerSection(Section):
-    name: str = Field("eans", description="uniform, eans, kbgan, igan, sans or none")
+    name: str = Field("eans", description="uniform, eans, bernoulli, nscaching, kbgan, igan, sans or none")
     negatives: Count = Field(64, description="negatives per positive, n; 0 for the sampler none, and only for it")
     known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
         "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
@@ -76,6 +76,21 @@ class SamplerSection(Section):
     pool_limit: Positive = Field(4096, description="sans: candidates per pool at most; larger ones are sampled down")
     pool_seed: Count = Field(0, description="sans: fixes the walks and what is sampled down")
     pool_memory_mb: Positive = Field(2048, description="sans: bound on the memory of all pools")
+    proposal: Literal["gaussian", "block", "student"] = Field(
+        "gaussian", description="eans: how a place is drawn: around the positive, inside its block, or with heavy tails"
+    )
+    blocks: Positive = Field(8, description="eans, block: equal blocks of the line, each of two entities or more")
+    freedom: Annotated[int, Field(ge=1, le=100)] = Field(2, description="eans, student: degrees of freedom")
+    orders: Annotated[int, Field(ge=1, le=64)] = Field(1, description="eans: lines at once; each row draws along one")
+    cache_size: Positive = Field(50, description="nscaching: entities kept per query, N1")
+    cache_candidates: Count = Field(50, description="nscaching: uniform entities that compete at a renewal, N2")
+    cache_draw: Literal["uniform", "importance", "top"] = Field(
+        "uniform", description="nscaching: negatives are slots at random, by exp(score), or the best"
+    )
+    cache_update: Literal["importance", "top"] = Field(
+        "importance", description="nscaching: who stays in the cache: draws by exp(score), or the best"
+    )
+    cache_lazy: Count = Field(0, description="nscaching: steps of a side without a renewal after each one with")
 
 
 class LossSection(Section):

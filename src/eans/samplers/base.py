@@ -195,8 +195,7 @@ class Sampler(nn.Module, ABC):
             known = self.label(triples, side, entities)
         if self.false_negatives == "resample":
             for _ in range(RESAMPLE_ROUNDS):
-                # Further rounds would change nothing. A GPU would have to be waited for to know.
-                if known.device.type == "cpu" and not known.any():
+                if nothing_left(known):
                     break
                 entities = torch.where(known, self.propose(triples, side, generator), entities)
                 known = self.label(triples, side, entities)
@@ -206,3 +205,8 @@ class Sampler(nn.Module, ABC):
         """Which candidates ``[B, N]`` the rule `known_true` calls false negatives: bool ``[B, N]``."""
         known, prefix = self.known.keys[side], self.known.prefix(triples, side)
         return kernels.label(known, prefix, entities, self.num_entities, self.repeats_from)
+
+
+def nothing_left(known: Tensor) -> bool:
+    """Would further rounds of drawing again change nothing? A GPU is not asked: it would have to be waited for."""
+    return known.device.type == "cpu" and not bool(known.any())

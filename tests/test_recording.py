@@ -26,7 +26,7 @@ def test_without_a_gpu_every_call_goes_through() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("method", ["uniform", "eans+adv"])
+@pytest.mark.parametrize("method", ["uniform", "eans+adv", "softmax"])
 @pytest.mark.parametrize("model", MODELS)
 def test_recorded_steps_give_the_same_bits(model: str, method: str) -> None:
     def trained(recorded: bool) -> Trainer:

@@ -212,6 +212,7 @@ class _Compare(torch.autograd.Function):
         shifts: Tensor | None,
         scalars: Tensor | None,
         mean_rest: bool,
+        learns: bool,
     ) -> Tensor:
         queries, entities = queries.contiguous(), entities.contiguous()
         ctx.pending = pending_of(table)
@@ -223,7 +224,8 @@ class _Compare(torch.autograd.Function):
         if ctx.pending is not None and ctx.pending.rounded is not None:
             rows = ctx.pending.rounded[:, : table.shape[1]]
         ctx.save_for_backward(queries, table, rows, entities, shifts, scalars)
-        if ctx.pending is not None and ctx.pending.plan is None and ctx.needs_input_grad[2]:
+        # A plan that no update follows would be taken for that of the next step.
+        if learns and ctx.pending is not None and ctx.pending.plan is None and ctx.needs_input_grad[2]:
             plan(ctx.pending, entities, len(table))
         with torch.cuda.device_of(queries):
             return forward_scores(kind, queries, rows, entities, shifts, scalars, mean_rest)
@@ -234,7 +236,7 @@ class _Compare(torch.autograd.Function):
         gradient = gradient.contiguous()
         queries, table, rows, entities, shifts, scalars = ctx.saved_tensors
         rest = entities, shifts, scalars, ctx.mean_rest
-        _, needs_queries, needs_table, _, needs_shifts, needs_scalars, _ = ctx.needs_input_grad
+        _, needs_queries, needs_table, _, needs_shifts, needs_scalars, *_ = ctx.needs_input_grad
         to_queries = to_table = to_shifts = to_scalars = None
         with torch.cuda.device_of(gradient):
             if needs_queries or needs_shifts:
@@ -248,7 +250,7 @@ class _Compare(torch.autograd.Function):
                 if waits and not ctx.pending.leading:
                     ctx.pending.leading.append(to_table)
                     to_table = None
-        return None, to_queries, to_table, None, to_shifts, to_scalars, None
+        return None, to_queries, to_table, None, to_shifts, to_scalars, None, None
 
 
 def _check(queries: Tensor, table: Tensor, entities: Tensor) -> None:
@@ -279,5 +281,6 @@ def compare(
         )
         return with_mean_rest(several) if mean_rest else several
     _check(queries, table, entities)
-    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars, mean_rest)
+    learns = torch.is_grad_enabled()
+    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars, mean_rest, learns)
     return scores

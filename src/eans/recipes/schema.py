@@ -53,7 +53,7 @@ class SamplerSection(Section):
 
 
 class LossSection(Section):
-    name: str = Field("substitution", description="logsigmoid, or substitution (the loss of EANS)")
+    name: str = Field("substitution", description="logsigmoid, substitution (the loss of EANS) or softmax")
     margin: Annotated[float, Field(ge=0)] | Auto = Field(
         "auto", description="gamma, added to every score; auto: 9 for distance models, 0 for dot products"
     )
@@ -68,6 +68,9 @@ class LossSection(Section):
     detach: bool = Field(False, description="stop the substitution score's gradient inside the negative logits")
     penalty: Literal["none", "l3", "n3"] = Field("none", description="l3: whole tables; n3: rows of the batch")
     penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")
+    correct_proposal: bool = Field(
+        True, description="softmax: weigh candidates by 1 / (n q), q the probability of their draw; false: all alike"
+    )
 
 
 class TrainSection(Section):

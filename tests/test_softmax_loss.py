@@ -41,8 +41,8 @@ def test_corrected() -> None:
 
 
 def test_to_six_digits() -> None:
-    # Z_0 = 1.333333 + 4.926037 = 6.259370, Z_1 = 9.060939 + .082978 + 1.373934 = 10.517852; e = 2.718282, e^-2 = .135335
-    # -log(2.718282 / 8.977652) = 1.194739, -log(.135335 / 10.653187) = 4.365859
+    # Z_0 = 1.333333 + 4.926037 = 6.259370 and e^1 = 2.718282: -log(2.718282 / 8.977652) = 1.194739
+    # Z_1 = 9.060939 + .082978 + 1.373934 = 10.517852 and e^-2 = .135335: -log(.135335 / 10.653187) = 4.365859
     assert SoftmaxLoss()(*tensors()).total.item() == pytest.approx((1.194739 + 2 * 4.365859) / 4, abs=1e-6)
 
 
@@ -67,7 +67,7 @@ def test_gradients_are_probabilities() -> None:
 
 
 def test_temperature_is_refused() -> None:
-    with pytest.raises(UsageError, match="set loss.adversarial_temperature=0"):
+    with pytest.raises(UsageError, match=r"set loss\.adversarial_temperature=0"):
         SoftmaxLoss(adversarial_temperature=0.5)
 
 

@@ -66,6 +66,12 @@ def test_gradients_are_probabilities() -> None:
         assert scores.positive.grad[i].item() == pytest.approx(-WEIGHT[i] / 4 * sum(shares))
 
 
+def test_no_candidates_no_loss() -> None:
+    scores = Scores(torch.zeros(2), torch.zeros(2, 0), None)
+    terms = SoftmaxLoss()(scores, torch.zeros(2, 0, dtype=torch.bool), torch.ones(2), torch.zeros(2, 0))
+    assert terms.total.item() == 0.0
+
+
 def test_temperature_is_refused() -> None:
     with pytest.raises(UsageError, match=r"set loss\.adversarial_temperature=0"):
         SoftmaxLoss(adversarial_temperature=0.5)

@@ -197,7 +197,7 @@ class SoftmaxLoss(LogSigmoid):
         """Logarithms of the summands of ``Z_i``, minus infinity where masked: three times ``[B, N]`` -> ``[B, N]``."""
         if self.correct_proposal:
             assert log_proposal is not None
-            negative = negative - log_proposal - math.log(negative.shape[1])
+            negative = negative - log_proposal - math.log(max(1, negative.shape[1]))
         return negative.masked_fill(known_true, -math.inf)
 
     def forward(
@@ -206,7 +206,7 @@ class SoftmaxLoss(LogSigmoid):
         """As `LogSigmoid.forward`; with `correct_proposal`, `log_proposal` must be there."""
         # -log(exp(s) / (exp(s) + Z)) = log(exp(0) + sum_j exp(z_j - s)): the zero keeps a masked row finite.
         above = self.log_candidates(scores.negative - scores.positive[:, None], known_true, log_proposal)
-        surprise = torch.cat([torch.zeros_like(above[:, :1]), above], dim=1).logsumexp(1)
+        surprise = torch.cat([torch.zeros_like(scores.positive)[:, None], above], dim=1).logsumexp(1)
         total = (weight / weight.sum() * surprise).sum()
         return LossTerms(torch.zeros_like(total), total, torch.zeros_like(total))
 

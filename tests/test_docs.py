@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from benchmarks import compare_samplers, cpu, cpu_report, fb15k237_cpu, paper_runs, performance_page
 from benchmarks.cells import RECORDS, read_records
+from eans.recipes.library import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
@@ -50,9 +52,17 @@ def test_speed_tables_come_from_the_record() -> None:
     assert tables in (ROOT / "docs" / "cpu-speed.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", ["README.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     targets = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in target]
     assert [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()] == []
     assert not re.search(r"^@\w+@$", text, re.MULTILINE)  # what a generator should have filled in
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/samplers/*.md")), ids=lambda page: page.stem)
+def test_recipe_snippets_are_recipes(page: Path) -> None:
+    snippets = re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        validate(tomllib.loads(snippet))

@@ -255,6 +255,17 @@ def test_resample_replaces_only_false_negatives(name, options, side, hub_graph):
     assert torch.equal(sample.entities[~masked.known_true], masked.entities[~masked.known_true])
 
 
+def test_resampling_ends_when_nothing_is_left_to_replace(monkeypatch):
+    graph = KnowledgeGraph.from_labels([("a", "r", "b"), *(("b", "s", t) for t in "cdefgh")])
+    sampler = SAMPLERS["uniform"](graph, 4, false_negatives="resample")
+    rounds = []
+    propose = sampler.propose
+    monkeypatch.setattr(sampler, "propose", lambda *arguments: rounds.append(1) or propose(*arguments))
+    for seed in range(20):
+        assert not sampler.sample(graph.train[:1], "tail", seeded(seed)).known_true.any()
+    assert len(rounds) < 20 * 3
+
+
 @samplers
 def test_resample_gives_up_and_labels_what_is_left(name, options):
     """Every entity answers the query, so no true negative exists."""

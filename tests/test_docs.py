@@ -12,14 +12,11 @@ import pytest
 
 from benchmarks import compare_samplers, fb15k237_cpu, paper_runs, performance_page
 from benchmarks.cells import RECORDS, read_records
-<<<<<<< HEAD
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
+from eans.recipes.library import validate
 from eans.samplers import SAMPLERS
 from helpers_runs import ring_graph
-=======
-from eans.recipes.library import validate
->>>>>>> gan
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
@@ -56,11 +53,7 @@ def test_performance_tables_come_from_records(name: str) -> None:
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("page", PAGES)
-=======
-@pytest.mark.parametrize("page", ["README.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))])
->>>>>>> gan
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     targets = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in target]
@@ -68,7 +61,6 @@ def test_links_lead_somewhere(page: str) -> None:
     assert not re.search(r"^@\w+@$", text, re.MULTILINE)  # what a generator should have filled in
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("name", [name for name in SAMPLERS if (ROOT / "docs" / "samplers" / f"{name}.md").exists()])
 def test_recipes_of_samplers_load(name: str, tmp_path: Path) -> None:
     """The snippets on a sampler's page are recipes of that sampler, and can be built."""
@@ -80,11 +72,11 @@ def test_recipes_of_samplers_load(name: str, tmp_path: Path) -> None:
         recipe, graph = load(str(tmp_path / "recipe.toml")), ring_graph()
         assert recipe.sampler.name == name
         build_trainer(resolve(recipe, graph), graph)
-=======
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/samplers/*.md")), ids=lambda page: page.stem)
 def test_recipe_snippets_are_recipes(page: Path) -> None:
     snippets = re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert snippets
     for snippet in snippets:
         validate(tomllib.loads(snippet))
->>>>>>> gan

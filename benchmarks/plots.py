@@ -13,35 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.cells import RECORDS, negatives_of, read_records, recipe_of
 from benchmarks.paper_runs import PUBLISHED
+from eans.errors import UsageError
+from eans.figures import COLOURS, GREY, figure, require_matplotlib, spread_apart
 
 FIGURES = RECORDS.parent / "docs" / "figures"
 TITLES = {"transe": "TransE", "transd": "TransD", "distmult": "DistMult", "complex": "ComplEx", "rotate": "RotatE"}
-# Okabe and Ito's colours, which stay apart for colour-blind readers; the most distant ones first.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-GREY = "#666666"
-STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4,
-    "svg.hashsalt": "eans",  # the same drawing is the same file
-}
 
 
 class Line(NamedTuple):
@@ -94,36 +75,6 @@ def cpu_ratios(record: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:
         label = f"{TITLES[row['model']]}, d = {row['dim']}"
         found["Filtered ranking"].append((label, row["pykeen"]["seconds"] / row["eans"]["seconds"]))
     return {title: rows for title, rows in found.items() if rows}
-
-
-def spread_apart(places: list[float], least: float) -> list[float]:
-    """Move places up or down so that neighbours are at least `least` apart; their order stays."""
-    ranked = sorted(range(len(places)), key=lambda index: places[index])
-    moved = sorted(places)
-    for _ in range(200):
-        for low in range(len(moved) - 1):
-            overlap = least - (moved[low + 1] - moved[low])
-            if overlap > 1e-12:
-                moved[low] -= overlap / 2
-                moved[low + 1] += overlap / 2
-    result = [0.0] * len(places)
-    for index, place in zip(ranked, moved, strict=True):
-        result[index] = place
-    return result
-
-
-@contextmanager
-def figure(width: float, height: float, folder: Path, name: str) -> Iterator[Any]:
-    """A figure in inches, saved twice at the end: 7 inches are 700 pixels on a page."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(width, height), layout="constrained")
-        yield drawing
-        folder.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        drawing.savefig(folder / f"{name}.png", dpi=200, metadata={"Software": None})
 
 
 def plain_ticks(axis: Any, ticks: list[float]) -> None:
@@ -254,8 +205,10 @@ def main() -> None:
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--out", type=Path, default=FIGURES)
     options = parser.parse_args()
-    if find_spec("matplotlib") is None:
-        raise SystemExit("figures need matplotlib: pip install -c constraints.txt -e '.[figures]'")
+    try:
+        require_matplotlib()
+    except UsageError as error:
+        raise SystemExit(str(error)) from None
     for name, drawn in draw_all(options.records, options.out).items():
         print(f"{name}: {'drawn' if drawn else 'no records'}")
 

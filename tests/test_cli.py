@@ -87,7 +87,7 @@ def test_help_is_fast_and_light() -> None:
         assert result.returncode == 0
     print(f"eans --help: {min(times):.3f} s")
     assert min(times) < 1.0
-    for word in ("train", "evaluate", "predict", "data", "recipes", "--version"):
+    for word in ("train", "evaluate", "predict", "data", "recipes", "inspect", "--version"):
         assert word in result.stdout
     imports = eans("--help", env=environment(PYTHONPROFILEIMPORTTIME="1")).stderr
     assert "typer" in imports
@@ -99,7 +99,15 @@ def test_version_and_no_arguments(call: Call) -> None:
     bare = call()
     assert bare.status == 2
     assert "Usage: eans" in bare.out + bare.err
-    for command in (("train",), ("evaluate",), ("predict",), ("data",), ("data", "list"), ("recipes",)):
+    for command in (
+        ("train",),
+        ("evaluate",),
+        ("predict",),
+        ("data",),
+        ("data", "list"),
+        ("recipes",),
+        ("inspect", "sampler"),
+    ):
         assert call(*command, "--help").status == 0
 
 
@@ -137,6 +145,15 @@ def test_version_and_no_arguments(call: Call) -> None:
         ("data info wordnet-cor", "did you mean 'wordnet-core'?"),
         ("data get fb15k237", "did you mean 'fb15k-237'?"),
         ("recipes show wn18r", "did you mean 'wn18rr"),
+        ("inspect sampler transe/uniform transe/enas", "unknown method 'enas' in a recipe; did you mean 'eans'?"),
+        ("inspect sampler runs/nowhere", "unknown recipe 'runs/nowhere'"),
+        ("inspect sampler transe/uniform --format jsn", "did you mean 'json'?"),
+        ("inspect sampler transe/uniform --steps 0", "--steps must be at least 1, got 0"),
+        ("inspect sampler transe/uniform --every -3", "--every must be at least 1, got -3"),
+        ("inspect sampler RUN --probe 0", "--probe must be at least 1, got 0"),
+        ("inspect sampler RUN --steps 5", "a run folder is looked at as it is: give no --data, --steps"),
+        ("inspect sampler RUN --seed 5", "a run folder is looked at as it is: give no --data, --steps"),
+        ("inspect sampler RUN --device gpu", "unknown device 'gpu'"),
     ],
 )
 def test_mistakes_in_the_call(command: str, message: str, call: Call, run: Path, graph_folder: Path) -> None:
@@ -363,6 +380,47 @@ def test_recipe_commands(call: Call, tmp_path: Path) -> None:
     assert keys[0].split() == ["key", "default", "meaning"]
     wanted: list[Any] = ["model.dim", "200", "nominal", "width"]
     assert next(line for line in keys if line.startswith("model.dim")).split()[:4] == wanted
+
+
+def inspected(*arguments: str | Path) -> list[str | Path]:
+    return ["inspect", "sampler", *arguments, "--device", "cpu"]
+
+
+def test_inspect_shows_a_table(call: Call, run: Path, graph_folder: Path) -> None:
+    """Recipes and a run side by side: the last look of each."""
+    result = call(*inspected("transe/uniform", "transe/eans", run, "--data", graph_folder, "--steps", "12", *SHORT))
+    assert (result.status, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[1].split()[:4] == ["negatives", "step", "gap", "positive"]
+    assert [line.split()[:2] for line in lines[2:5]] == [["uniform", "12"], ["eans", "12"], [run.name, "200"]]
+    assert all(len(line.split()) == 14 for line in lines[2:5])
+    assert lines[5].startswith("last look, ring, 157 training triples on both sides, cpu")
+
+
+def test_inspect_in_other_formats(call: Call, graph_folder: Path) -> None:
+    def asked(format_: str) -> str:
+        more = ["--every", "10", "--probe", "50", "--seed", "3", "--format", format_]
+        return call(*inspected("transe/eans", "--data", graph_folder, *more, *SHORT)).out
+
+    (found,) = json.loads(asked("json"))
+    assert [look["step"] for look in found["looks"]] == [0, 10, 20]
+    assert (found["name"], found["graph"], found["probe"], found["seed"]) == ("default/transe/eans", "ring", 50, 3)
+    rows = list(csv.DictReader(io.StringIO(asked("csv"))))
+    for row, look in zip(rows, found["looks"], strict=True):
+        assert row["name"] == "default/transe/eans"
+        assert (int(row["step"]), float(row["gap"]), float(row["known"])) == (look["step"], look["gap"], look["known"])
+
+
+def test_inspect_writes_numbers_and_a_figure(call: Call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    assert call(*inspected(run, "--out", "looks")).status == 0
+    names = {"inspection.json", "inspection.csv", "inspection.png", "inspection.svg"}
+    assert {path.name for path in Path("looks").iterdir()} == names
+    monkeypatch.setattr("eans.figures.find_spec", lambda _: None)
+    result = call(*inspected(run, "--out", "more"))
+    assert result.status == 2
+    assert "figures need matplotlib, which the extra 'figures' brings" in one_line(result.err)
+    assert not Path("more").exists()
 
 
 def test_a_reader_that_leaves(run: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from benchmarks import compare_samplers, fb15k237_cpu, paper_runs, performance_p
 from benchmarks.cells import RECORDS, read_records
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
+from eans.recipes.library import validate
 from eans.samplers import SAMPLERS
 from helpers_runs import ring_graph
 
@@ -70,3 +72,11 @@ def test_recipes_of_samplers_load(name: str, tmp_path: Path) -> None:
         recipe, graph = load(str(tmp_path / "recipe.toml")), ring_graph()
         assert recipe.sampler.name == name
         build_trainer(resolve(recipe, graph), graph)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/samplers/*.md")), ids=lambda page: page.stem)
+def test_recipe_snippets_are_recipes(page: Path) -> None:
+    snippets = re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        validate(tomllib.loads(snippet))

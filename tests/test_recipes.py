@@ -15,11 +15,12 @@ from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Vocabulary
 from eans.recipes import Recipe, all_keys, default_for, load, names, to_toml
 from eans.recipes.build import build_plan, build_trainer, resolve
+from eans.samplers import SAMPLERS, Sampler
 from helpers_runs import ring_graph
 
 DATASETS = ("default", "fb15k-237", "wn18rr", "wordnet-core")
 MODELS = tuple(eans.MODELS)
-METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution")
+METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution", "softmax")
 # Methods that are not the paper's; those with a list of models are for these alone.
 MORE_METHODS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bernoulli", "nscaching", "kbgan", "igan", "sans", "sans+adv"), MODELS),
@@ -110,7 +111,8 @@ def test_the_papers_tables(dataset: str, model: str, method: str) -> None:
     assert (recipe.sampler.clusters, recipe.sampler.sigma, recipe.sampler.reorder_every) == (100, sigma, 1000)
     assert recipe.sampler.boundary == "wrap"
     assert recipe.sampler.name == ("eans" if method in ("eans", "eans+adv", "gaussian") else "uniform")
-    assert recipe.loss.name == ("substitution" if method in ("eans", "eans+adv", "substitution") else "logsigmoid")
+    special = {"eans": "substitution", "eans+adv": "substitution", "substitution": "substitution", "softmax": "softmax"}
+    assert recipe.loss.name == special.get(method, "logsigmoid")
     assert recipe.loss.form == "reference"
     assert recipe.loss.detach is False
     repeats = method in ("eans", "eans+adv", "substitution")
@@ -267,6 +269,31 @@ def test_trainers_that_cannot_be_built(name: str, settings: dict[str, Any], mess
         build_trainer(resolve(load(f"default/{name}", settings), ring_graph()), ring_graph())
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss.adversarial_temperature": 1.0}, "set loss.adversarial_temperature=0"),
+        ({"sampler.name": "blind"}, "sampler 'blind' does not know the probability of its draws"),
+    ],
+)
+def test_what_a_softmax_cannot_be_built_with(
+    settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Found out before anything is written."""
+
+    class Blind(SAMPLERS["uniform"]):  # type: ignore[misc,name-defined]
+        log_density = Sampler.log_density
+
+    monkeypatch.setitem(SAMPLERS, "blind", Blind)
+    with pytest.raises(UsageError) as caught:
+        eans.train(ring_graph(), recipe="transe/softmax", out=tmp_path / "run", **settings)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+    if "sampler.name" in settings:  # without the correction nobody asks
+        eans.train(ring_graph(), recipe="transe/softmax", **settings, correct_proposal=False, steps=3, dim=4)
 
 
 def test_validation_needs_valid_triples() -> None:

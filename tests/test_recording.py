@@ -32,7 +32,7 @@ def test_without_a_gpu_every_call_goes_through() -> None:
 @pytest.mark.parametrize(
     ("model", "method"),
     [
-        *((model, method) for model in MODELS for method in ("uniform", "eans+adv")),
+        *((model, method) for model in MODELS for method in ("uniform", "eans+adv", "softmax")),
         *((model, method) for model in ("transe", "complex") for method in ("kbgan", "igan")),
         *((model, "stay-positive") for model in ("distmult", "simple")),
     ],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eans.errors import DataError, EansError, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
     from eans.graph import KnowledgeGraph, TripleIndex, Vocabulary
+    from eans.inspection import Inspection, Look, inspect_run, inspect_sampler
     from eans.losses import LOSSES
     from eans.models import MODELS, Model
     from eans.prediction import Prediction, Predictions, predict
@@ -32,6 +33,7 @@ _HOMES = {
     "eans.errors": ("DataError", "EansError", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
     "eans.graph": ("KnowledgeGraph", "TripleIndex", "Vocabulary"),
+    "eans.inspection": ("Inspection", "Look", "inspect_run", "inspect_sampler"),
     "eans.losses": ("LOSSES",),
     "eans.models": ("MODELS", "Model"),
     "eans.prediction": ("Prediction", "Predictions", "predict"),
@@ -47,8 +49,10 @@ __all__ = [
     "SAMPLERS",
     "DataError",
     "EansError",
+    "Inspection",
     "KnowledgeGraph",
     "Listener",
+    "Look",
     "Metrics",
     "Model",
     "Prediction",
@@ -65,6 +69,8 @@ __all__ = [
     "__version__",
     "datasets",
     "evaluate",
+    "inspect_run",
+    "inspect_sampler",
     "load",
     "predict",
     "rank",

@@ -137,21 +137,28 @@ def train(
 
     Args:
         graph: what to learn.
-        model: ``"transe"``, ``"transd"``, ``"distmult"``, ``"complex"`` or ``"rotate"``.
-        sampler: a method of the recipes: ``"uniform"``, ``"adv"``, ``"eans"`` or ``"eans+adv"``.
+        model: ``"transe"``, ``"transd"``, ``"distmult"``, ``"complex"``, ``"rotate"`` or ``"simple"``.
+        sampler: a method of the recipes, such as ``"uniform"``, ``"adv"``, ``"eans"``, ``"eans+adv"`` or ``"kbgan"``.
         recipe: a recipe name or file instead of model and sampler. With none of the three, the graph's default.
         out: folder to keep the run in; None keeps it in memory.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         listener: callbacks.
         settings: recipe keys, such as ``dim=100``, ``steps=5000``, ``negatives=16``, ``seed=1``, ``lr=1e-3``.
     """
+    resolved = choose_recipe(graph, model, sampler, recipe, settings)
+    return start(resolved, graph, Path(out) if out is not None else None, device, listener)
+
+
+def choose_recipe(
+    graph: KnowledgeGraph, model: str | None, sampler: str | None, recipe: str | None, settings: Mapping[str, Any]
+) -> Recipe:
+    """The resolved recipe behind the arguments of `train`."""
     if recipe is not None and (model is not None or sampler is not None):
         raise UsageError("give either a recipe, or a model and a sampler")
     if recipe is None:
         dataset, default_model, default_method = default_for(graph.source or graph.name, model).split("/")
         recipe = f"{dataset}/{model or default_model}/{sampler or default_method}"
-    resolved = resolve(load_recipe(recipe, _full_keys(settings), data=graph.source or graph.name), graph)
-    return start(resolved, graph, Path(out) if out is not None else None, device, listener)
+    return resolve(load_recipe(recipe, _full_keys(settings), data=graph.source or graph.name), graph)
 
 
 def start(

@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     DRAW = 2
     OBSERVE = 3
     INITIALISE = 4
+    INSPECT = 5
 
 
 class Batch(NamedTuple):

@@ -25,8 +25,10 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, fetch one.")
 recipes_app = typer.Typer(help="Recipes: list them, show one, list the keys.")
+inspect_app = typer.Typer(no_args_is_help=True, help="Look inside: what the negatives of a sampler are like.")
 app.add_typer(data_app, name="data")
 app.add_typer(recipes_app, name="recipes")
+app.add_typer(inspect_app, name="inspect")
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
@@ -146,6 +148,33 @@ def recipes_keys() -> None:
     from eans.display import show_keys
 
     show_keys()
+
+
+@inspect_app.callback()
+def inspect() -> None:
+    """Look inside: what the negatives of a sampler are like."""  # with it, a single command keeps its name
+
+
+@inspect_app.command("sampler")
+def inspect_sampler(
+    what: Annotated[list[str], typer.Argument(metavar="RECIPE|RUN...", help="Recipes to train, or run folders.")],
+    data: Annotated[str | None, typer.Option(help="Dataset name or folder. Default: the recipe's.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Stop after so many steps. Default: the recipe's.")] = None,
+    every: Annotated[int | None, typer.Option(help="Steps between two looks. Default: ten looks.")] = None,
+    probe: Annotated[int, typer.Option(help="How many training triples to look at.")] = 2048,
+    out: Annotated[Path | None, typer.Option(help="Folder for the numbers and a figure over the steps.")] = None,
+    format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    seed: Annotated[int | None, typer.Option(min=0, help="Short for --set train.seed=N.")] = None,
+    device: DeviceOption = "auto",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; repeatable.")
+    ] = None,
+) -> None:
+    """How hard, how wrong, how varied and how dear negatives are; several samplers side by side."""
+    from eans.display_inspection import inspect_with_display
+
+    overrides = [*(set_ or []), *([f"train.seed={seed}"] if seed is not None else [])]
+    inspect_with_display(what, data, steps, every, probe, out, format, device, overrides)
 
 
 def main(arguments: list[str] | None = None) -> None:

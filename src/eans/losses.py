@@ -6,6 +6,7 @@ mask. Self-adversarial sampling is not a sampler here but the temperature of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from eans import kernels
+from eans.errors import UsageError
 from eans.models import Scores, Substitution
 
 Form = Literal["reference", "paper"]
@@ -44,10 +46,16 @@ class LogSigmoid(nn.Module):
     Args:
         margin: added to every score; the gamma of distance models, 0 for dot products.
         adversarial_temperature: ``a``; 0 for equal weights.
+
+    Attributes:
+        needs_substitution: which substitution scores `forward` wants, if any.
+        needs_proposal: whether `forward` wants the log-probabilities of the draws.
+        most_pull: the most that ``sum_j |dL / ds_ij|`` can be in a row of weight 1: the scale of gradients.
     """
 
     needs_substitution: Substitution | None = None
-    needs_proposal = False
+    needs_proposal: bool = False
+    most_pull: float = 0.5
 
     def __init__(self, margin: float = 0.0, adversarial_temperature: float = 0.0) -> None:
         super().__init__()
@@ -104,6 +112,7 @@ class SubstitutionLoss(LogSigmoid):
         self.form: Form = form
         self.detach = detach
         self.needs_substitution = "symmetric" if form == "reference" else "one-way"
+        self.most_pull = 0.5 if form == "reference" else 1.0
 
     def forward(
         self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
@@ -150,6 +159,60 @@ class SubstitutionLoss(LogSigmoid):
         return LossTerms(positive / halves, negative / halves, predicted)
 
 
+class SoftmaxLoss(LogSigmoid):
+    """Cross-entropy of the positive among sampled candidates, as if it had been among all entities.
+
+    ``L = -sum_i w_i log(exp(s_i) / (exp(s_i) + Z_i))`` with ``Z_i = sum_j [y_ij = 0] exp(s_ij) / (N q_ij)``
+
+    ``q_ij`` is the probability with which the sampler draws candidate j for row i, and N counts the masked candidates
+    too. So ``Z_i`` estimates, without bias, the sum of ``exp(s)`` over all entities that are not known answers, and the
+    loss that of a softmax over them and the positive (sampled softmax; Jean et al. 2015). With every entity drawn once
+    and ``q = 1 / E`` it is that loss. This holds for ``sampler.known_true = "exact"`` with masked false negatives.
+    Drawing them again raises ``Z_i`` by one over the share of the proposal that is not known to be true, labels of
+    repeats lower it, and kept false negatives count, the positive itself among them.
+
+    The margin cancels. A row without unmasked candidates contributes zero. A softmax does not come apart into
+    positives and negatives; all of it is reported as the negative term.
+
+    Args:
+        margin: has no effect.
+        adversarial_temperature: must be 0: a softmax weighs the candidates by their scores already.
+        correct_proposal: False leaves ``1 / (N q_ij)`` out: the plain cross-entropy among the positive and its N
+            candidates, for any sampler. Likelier draws then weigh more, and the positive competes with N candidates
+            instead of E entities.
+    """
+
+    most_pull = 1.0
+
+    def __init__(
+        self, margin: float = 0.0, adversarial_temperature: float = 0.0, correct_proposal: bool = True
+    ) -> None:
+        if adversarial_temperature:
+            raise UsageError(
+                "loss.name 'softmax' weighs negatives by their scores itself: set loss.adversarial_temperature=0"
+            )
+        super().__init__(margin)
+        self.correct_proposal = correct_proposal
+        self.needs_proposal = correct_proposal
+
+    def log_candidates(self, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None) -> Tensor:
+        """Logarithms of the summands of ``Z_i``, minus infinity where masked: three times ``[B, N]`` -> ``[B, N]``."""
+        if self.correct_proposal:
+            assert log_proposal is not None
+            negative = negative - log_proposal - math.log(max(1, negative.shape[1]))
+        return negative.masked_fill(known_true, -math.inf)
+
+    def forward(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
+    ) -> LossTerms:
+        """As `LogSigmoid.forward`; with `correct_proposal`, `log_proposal` must be there."""
+        # -log(exp(s) / (exp(s) + Z)) = log(exp(0) + sum_j exp(z_j - s)): the zero keeps a masked row finite.
+        above = self.log_candidates(scores.negative - scores.positive[:, None], known_true, log_proposal)
+        surprise = torch.cat([torch.zeros_like(scores.positive)[:, None], above], dim=1).logsumexp(1)
+        total = (weight / weight.sum() * surprise).sum()
+        return LossTerms(torch.zeros_like(total), total, torch.zeros_like(total))
+
+
 def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
     """``sum |x|^3`` over whole tables: the regulariser behind the published DistMult and ComplEx numbers."""
     return torch.stack([kernels.cubes(table) for table in tables]).sum()
@@ -168,4 +231,5 @@ def stay_positive_penalty(total: Tensor, power: int) -> Tensor:
 LOSSES: dict[str, type[LogSigmoid]] = {
     "logsigmoid": LogSigmoid,
     "substitution": SubstitutionLoss,
+    "softmax": SoftmaxLoss,
 }

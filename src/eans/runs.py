@@ -152,9 +152,13 @@ class RunFolder:
             saved, _ = read_tensors(source)
             tensors = {k.removeprefix("model."): v for k, v in saved.items() if k.startswith("model.")}
         else:
-            raise RunError(f"{self.path} holds no weights yet; continue it with: {self.resume_command}")
+            raise self.no_weights()
         load_weights(model, tensors, source)
         return model.to(device)
+
+    def no_weights(self) -> RunError:
+        """The one line for a run that has not come to its first checkpoint."""
+        return RunError(f"{self.path} holds no weights yet; continue it with: {self.resume_command}")
 
     def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:
         """Replace the checkpoint."""
@@ -162,16 +166,18 @@ class RunFolder:
         metadata = {"trainer": json.dumps(values), "progress": json.dumps(asdict(progress))}
         write_tensors(self.checkpoint_file, tensors, metadata)
 
+    def load_state(self, trainer: Trainer) -> Progress:
+        """Bring the trainer to where the checkpoint left it; nothing in the folder changes."""
+        tensors, metadata = read_tensors(self.checkpoint_file)
+        try:
+            trainer.load_state(tensors, json.loads(metadata["trainer"]))
+            return Progress(**json.loads(metadata["progress"]))
+        except (KeyError, RuntimeError) as error:
+            raise misfit(self.checkpoint_file) from error
+
     def load_checkpoint(self, trainer: Trainer) -> Progress:
-        """Bring the trainer to where the checkpoint left it; a run without one starts from the beginning."""
-        progress = Progress()
-        if self.checkpoint_file.is_file():
-            tensors, metadata = read_tensors(self.checkpoint_file)
-            try:
-                trainer.load_state(tensors, json.loads(metadata["trainer"]))
-                progress = Progress(**json.loads(metadata["progress"]))
-            except (KeyError, RuntimeError) as error:
-                raise misfit(self.checkpoint_file) from error
+        """Continue from the checkpoint, its log cut off behind it; a run without one starts from the beginning."""
+        progress = self.load_state(trainer) if self.checkpoint_file.is_file() else Progress()
         self._rewind_log(trainer.completed)
         return progress
 

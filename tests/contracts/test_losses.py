@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from eans.models import Scores
 FORMS: dict[str, list[dict[str, Any]]] = {
     "logsigmoid": [{}],
     "substitution": [{"form": form, "detach": detach} for form in ("reference", "paper") for detach in (False, True)],
+    "softmax": [{"correct_proposal": correct} for correct in (True, False)],
 }
+WITHOUT_TEMPERATURE = {"softmax"}
 CASES = [
     pytest.param(name, options | {"adversarial_temperature": temperature}, id=f"{name}-{options}-{temperature}")
     for name in LOSSES
     for options in FORMS.get(name, [{}])
-    for temperature in (0.0, 0.7)
+    for temperature in ((0.0,) if name in WITHOUT_TEMPERATURE else (0.0, 0.7))
 ]
 losses = pytest.mark.parametrize(("name", "options"), CASES)
 # A stopped gradient differs from the numeric one on purpose.
@@ -40,9 +43,15 @@ def batch(rows: int = 4, negatives: int = 5, known: float = 0.3, seed: int = 0) 
     return scores, mask, torch.rand(rows, generator=generator, dtype=torch.float64) + 0.1
 
 
+def call(loss: LogSigmoid, scores: Scores, known: Tensor, weight: Tensor) -> LossTerms:
+    """The terms; where the loss asks for it, with a proposal that is uniform over twenty entities."""
+    proposal = torch.full_like(scores.negative.detach(), -log(20.0)) if loss.needs_proposal else None
+    return loss(scores, known, weight, proposal)
+
+
 def run(loss: LogSigmoid, scores: Scores, known: Tensor, weight: Tensor) -> tuple[LossTerms, list[Tensor]]:
     """Terms, and the gradients of the total for the scores that take part."""
-    terms = loss(scores, known, weight)
+    terms = call(loss, scores, known, weight)
     grads = torch.autograd.grad(terms.total, list(scores), allow_unused=True, materialize_grads=True)
     return terms, list(grads)
 
@@ -67,7 +76,7 @@ def test_gradients(name, options):
     inputs = tuple(scores) if loss.needs_substitution else (scores.positive, scores.negative)
 
     def total(positive: Tensor, negative: Tensor, substitution: Tensor | None = None) -> Tensor:
-        return loss(Scores(positive, negative, substitution), known, weight).total
+        return call(loss, Scores(positive, negative, substitution), known, weight).total
 
     assert torch.autograd.gradcheck(total, inputs)
 
@@ -97,9 +106,12 @@ def test_extreme_masks(name, options, known, negatives):
 def test_without_negatives_only_the_positives_count(name, options):
     scores, mask, weight = batch(negatives=0)
     terms, grads = run(LOSSES[name](margin=1.0, **options), scores, mask, weight)
-    assert terms.positive > 0
     assert terms.negative == terms.substitution == 0
     assert finite(*grads)
+    if name == "softmax":  # a positive without competitors has nothing to learn
+        assert terms.positive == 0
+        return
+    assert terms.positive > 0
     full = LOSSES[name](margin=1.0, **options)(batch()[0]._replace(positive=scores.positive), batch()[1], weight)
     torch.testing.assert_close(terms.positive, full.positive)
 
@@ -134,9 +146,9 @@ def test_large_scores_stay_finite(name, options, size):
 def test_only_ratios_of_weights_matter(name, options):
     scores, known, weight = batch()
     loss = LOSSES[name](**options)
-    for a, b in zip(loss(scores, known, weight), loss(scores, known, 17.0 * weight), strict=True):
+    for a, b in zip(call(loss, scores, known, weight), call(loss, scores, known, 17.0 * weight), strict=True):
         torch.testing.assert_close(a, b)
-    assert loss(scores, known, weight).negative != loss(scores, known, weight.flip(0)).negative
+    assert call(loss, scores, known, weight).negative != call(loss, scores, known, weight.flip(0)).negative
 
 
 @losses
@@ -145,8 +157,8 @@ def test_order_of_rows_and_negatives_does_not_matter(name, options):
     rows, columns = torch.tensor([3, 0, 2, 1]), torch.tensor([4, 2, 0, 1, 3])
     loss = LOSSES[name](margin=1.0, **options)
     shuffled = Scores(scores.positive[rows], *(part[rows][:, columns] for part in scores[1:]))
-    moved = loss(shuffled, known[rows][:, columns], weight[rows])
-    for a, b in zip(loss(scores, known, weight), moved, strict=True):
+    moved = call(loss, shuffled, known[rows][:, columns], weight[rows])
+    for a, b in zip(call(loss, scores, known, weight), moved, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -155,8 +167,8 @@ def test_adding_a_margin_is_adding_to_every_score(name, options):
     scores, known, weight = batch()
     moved = Scores(*(part + 3.0 for part in scores))
     for a, b in zip(
-        LOSSES[name](margin=3.0, **options)(scores, known, weight),
-        LOSSES[name](**options)(moved, known, weight),
+        call(LOSSES[name](margin=3.0, **options), scores, known, weight),
+        call(LOSSES[name](**options), moved, known, weight),
         strict=True,
     ):
         torch.testing.assert_close(a, b)
@@ -166,3 +178,16 @@ def test_adding_a_margin_is_adding_to_every_score(name, options):
 def test_says_which_substitution_it_needs(name, options):
     needs = LOSSES[name](**options).needs_substitution
     assert needs == {None: None, "reference": "symmetric", "paper": "one-way"}[options.get("form")]
+
+
+@losses
+def test_most_pull_is_reached_and_never_passed(name, options):
+    """The bound on a row's gradient that `most_pull` promises: tight where every negative scores far too high."""
+    scores, _, weight = batch(rows=1)
+    loss = LOSSES[name](**options)
+    unmasked = torch.zeros_like(scores.negative, dtype=torch.bool)
+    high = Scores(scores.positive - 60.0, scores.negative + 60.0, scores.substitution)
+    for some, tight in ((scores, False), (high, True)):
+        pull = torch.autograd.grad(call(loss, some, unmasked, weight).total, some.negative)[0].abs().sum().item()
+        assert pull <= loss.most_pull * (1 + 1e-12)
+        assert not tight or pull == pytest.approx(loss.most_pull)

@@ -167,6 +167,22 @@ def test_draws_can_be_recorded(name, options, side, policy, make_graph, no_waiti
         sampler.sample(graph.train, side, generator)
 
 
+@samplers
+@both_sides
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_probabilities_add_up_or_are_refused(name, options, side, share, make_graph):
+    graph = make_graph(30)
+    sampler = SAMPLERS[name](graph, 8, uniform_share=share, **options)
+    everything = torch.arange(30).expand(len(graph.train), -1)
+    if type(sampler).log_density is Sampler.log_density:
+        with pytest.raises(UsageError, match="does not know the probability of its draws"):
+            sampler.log_proposal(graph.train, side, everything)
+        return
+    density = sampler.log_proposal(graph.train, side, everything)
+    assert density.shape == everything.shape
+    torch.testing.assert_close(density.double().exp().sum(1), torch.ones(len(everything)).double())
+
+
 # --- labels -------------------------------------------------------------------------------------------------------
 
 

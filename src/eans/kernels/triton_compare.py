@@ -237,7 +237,7 @@ class _Compare(torch.autograd.Function):
         gradient = gradient.contiguous()
         queries, table, rows, entities, shifts, scalars = ctx.saved_tensors
         rest = entities, shifts, scalars, ctx.mean_rest
-        _, needs_queries, needs_table, _, needs_shifts, needs_scalars, _, _ = ctx.needs_input_grad
+        _, needs_queries, needs_table, _, needs_shifts, needs_scalars, *_ = ctx.needs_input_grad
         to_queries = to_table = to_shifts = to_scalars = None
         with torch.cuda.device_of(gradient):
             if needs_queries or needs_shifts:

@@ -10,7 +10,7 @@ import torch
 
 from eans.batches import BatchStream, Purpose, mix
 from eans.errors import UsageError, did_you_mean
-from eans.graph import KnowledgeGraph
+from eans.graph import TAIL, KnowledgeGraph
 from eans.losses import LOSSES, LogSigmoid
 from eans.models import MODELS, Model
 from eans.recipes.schema import Recipe, Section
@@ -111,9 +111,13 @@ def build_loss(recipe: Recipe) -> LogSigmoid:
 def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> Trainer:
     """Everything, on the device. The recipe must be resolved."""
     section = recipe.train
+    loss = build_loss(recipe)
     model = build_model(recipe, graph).to(device)
     sampler = build_sampler(recipe, graph)
     sampler.place(device)
+    if loss.needs_proposal:  # a sampler that cannot say how likely its draws are refuses now, not in the first step
+        triples = graph.train[:1].to(device)
+        sampler.log_proposal(triples, "tail", triples[:, TAIL:])
     schedule = Schedule(
         steps=int(section.steps),
         lr=section.lr,
@@ -125,7 +129,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
     return Trainer(
         model,
         sampler,
-        build_loss(recipe),
+        loss,
         BatchStream(graph, int(section.batch_size), section.seed, section.subsampling, device),
         schedule,
         penalty=recipe.loss.penalty,

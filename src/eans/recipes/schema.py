@@ -94,7 +94,7 @@ class SamplerSection(Section):
 
 
 class LossSection(Section):
-    name: str = Field("substitution", description="logsigmoid, or substitution (the loss of EANS)")
+    name: str = Field("substitution", description="logsigmoid, substitution (the loss of EANS) or softmax")
     margin: Annotated[float, Field(ge=0)] | Auto = Field(
         "auto", description="gamma, added to every score; auto: 9 for distance models, 0 for dot products"
     )
@@ -112,6 +112,9 @@ class LossSection(Section):
     )
     penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")
     penalty_power: Literal[1, 2] = Field(1, description="stay-positive: p of |sum of scores|^p")
+    correct_proposal: bool = Field(
+        True, description="softmax: weigh candidates by 1 / (n q), q the probability of their draw; false: all alike"
+    )
 
 
 class TrainSection(Section):

@@ -1,0 +1,136 @@
+"""What `eans inspect` shows: a table of the last looks, CSV, JSON, files and a figure."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from eans import recipes
+from eans.display import choose, console, load_graph
+from eans.errors import UsageError
+from eans.figures import require_matplotlib
+from eans.inspection import Inspection, inspect_run, inspect_training, save, to_csv, to_json
+from eans.inspection.figure import draw
+from eans.inspection.looking import Progress as Report
+from eans.inspection.records import short_names
+from eans.recipes.build import resolve
+from eans.runs import RunFolder
+
+FORMATS = ("table", "csv", "json")
+# The number of a look, the heading of its column, and how it is written.
+COLUMNS = (
+    ("step", "step", "count"),
+    ("gap", "score\ngap", "score"),
+    ("above", "above\npositive", "share"),
+    ("idle", "idle", "share"),
+    ("masked", "masked", "share"),
+    ("known", "false:\ntrain", "share"),
+    ("held_out", "false:\nheld out", "share"),
+    ("entities", "entities\ndrawn", "share"),
+    ("effective", "entities\neffective", "share"),
+    ("repeats", "repeats\nin row", "share"),
+    ("sampling_ms", "ms\nsampling", "score"),
+    ("step_ms", "ms\nstep", "score"),
+    ("memory", "MB", "bytes"),
+)
+MEGABYTE = 1e6
+
+
+def inspect_with_display(
+    names: list[str],
+    dataset: str | None,
+    limit: int | None,
+    every: int | None,
+    probe: int,
+    out: Path | None,
+    format_: str,
+    device: str,
+    overrides: list[str],
+) -> None:
+    """`eans inspect sampler`."""
+    choose("--format", format_, FORMATS)
+    if out is not None:
+        require_matplotlib()  # before an hour of training, not after
+    for option, value in (("--steps", limit), ("--every", every), ("--probe", probe)):
+        if value is not None and value < 1:
+            raise UsageError(f"{option} must be at least 1, got {value}")
+    runs = {name for name in names if RunFolder(Path(name)).recipe_file.is_file()}
+    if runs == set(names) and (dataset is not None or limit is not None or every is not None or overrides):
+        raise UsageError("a run folder is looked at as it is: give no --data, --steps, --every, --seed or --set")
+    # All recipes are read before the first one is trained: a slip in the last name should not cost an hour.
+    chosen = {name: recipes.load(name, overrides, dataset) for name in names if name not in runs}
+    inspections = []
+    for name in names:
+        with training_bar(name) as report:
+            if name in runs:
+                found = inspect_run(name, probe=probe, device=device)
+            else:
+                graph = load_graph(chosen[name].data.name)
+                recipe = resolve(chosen[name], graph)
+                found = inspect_training(
+                    recipe, graph, limit=limit, every=every, probe=probe, device=device, progress=report
+                )
+        inspections.append(found)
+    if out is not None:
+        save(inspections, out)
+        draw(inspections, out)
+    if format_ == "csv":
+        print(to_csv(inspections), end="")
+    elif format_ == "json":
+        print(to_json(inspections))
+    else:
+        show_inspections(inspections)
+
+
+def show_inspections(inspections: list[Inspection]) -> None:
+    """The last look of each, one row each."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("negatives", vertical="bottom", overflow="fold")
+    for _, heading, _ in COLUMNS:
+        table.add_column(heading, justify="right", vertical="bottom")
+    for name, inspection in zip(short_names([one.name for one in inspections]), inspections, strict=True):
+        look = inspection.looks[-1]
+        table.add_row(name, *(written(getattr(look, number), kind) for number, _, kind in COLUMNS))
+    screen = console()
+    screen.print(table)
+    first = inspections[0]
+    probes = sorted({inspection.probe for inspection in inspections})
+    screen.print(
+        f"last look, {first.graph}, {' and '.join(f'{probe:,}' for probe in probes)} training triples on both sides,"
+        f" {first.device}; see docs/inspecting.md for what each column means",
+        soft_wrap=True,
+    )
+
+
+def written(value: float | None, kind: str) -> str:
+    """A number as the table shows it."""
+    if value is None:
+        return "-"
+    if kind == "share":
+        return f"{100.0 * value:.2f}%"
+    if kind == "bytes":
+        return f"{value / MEGABYTE:.2f}"
+    return f"{value:,}" if kind == "count" else f"{value:.2f}"
+
+
+@contextlib.contextmanager
+def training_bar(name: str) -> Iterator[Report]:
+    """A progress bar on standard error, so that the result can be piped."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        disable=not sys.stderr.isatty(),
+        console=Console(stderr=True, markup=False, emoji=False),
+        transient=True,
+    )
+    task = bar.add_task(name, total=None)
+    with bar:
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,250 @@
+"""Looking at a sampler while a model trains: how hard, how wrong, how varied and how dear its negatives are.
+
+A look draws negatives for a fixed probe of training triples, on both sides, and scores them. It has random numbers of
+its own, the same ones in every look, so numbers change with the model and the sampler alone; training never notices.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eans import kernels
+from eans.api import choose_device, choose_recipe
+from eans.batches import Purpose, mix
+from eans.errors import UsageError
+from eans.graph import SIDES, KnowledgeGraph, Side, TripleIndex, column
+from eans.inspection.records import Inspection, Look
+from eans.losses import LossTerms
+from eans.recipes import Recipe
+from eans.recipes.build import build_trainer
+from eans.runs import RunFolder
+from eans.training import Trainer, due
+
+PROBE = 2048  # triples
+LOOKS = 10  # on the way, unless told otherwise
+IDLE = 0.01  # of the mean pull that is possible
+WARM_UP = 8  # steps that no clock counts: kernels compile, a GPU records
+CLOCKED = 50  # steps after a finished run, unless that takes longer than
+PATIENCE = 5.0  # seconds
+DRAWINGS = 7  # timed drawings of negatives; their median counts
+
+Progress = Callable[[int, int], None]
+
+
+class Inspector:
+    """Looks at a trainer's sampler through a probe.
+
+    Args:
+        trainer: is only read.
+        graph: the graph it trains on.
+        probe: how many training triples; all if there are fewer.
+    """
+
+    def __init__(self, trainer: Trainer, graph: KnowledgeGraph, probe: int = PROBE) -> None:
+        if probe < 1:
+            raise UsageError(f"a probe needs at least 1 triple, got {probe}")
+        self.trainer = trainer
+        self.generator = torch.Generator(trainer.device)
+        # The same probe whatever the seed of training: runs are looked at alike.
+        chosen = torch.randperm(len(graph.train), generator=torch.Generator().manual_seed(mix(0, Purpose.INSPECT, 0)))
+        self.triples = graph.train[chosen[:probe]].to(trainer.device)
+        self.known = graph.known_train.to(trainer.device)
+        unused = torch.cat([graph.valid, graph.test])
+        self.unused: TripleIndex | None = None
+        if len(unused):
+            self.unused = TripleIndex(unused, graph.num_entities, graph.num_relations).to(trainer.device)
+
+    def look(self, step_ms: float | None = None) -> Look:
+        """Draw, score and count. Batches are as large as in training."""
+        counts: dict[str, float] = dict.fromkeys(("draws", "open", "gap", "above", "idle"), 0.0)
+        counts |= dict.fromkeys(("known", "held_out", "repeats"), 0.0)
+        drawn = torch.zeros(self.trainer.model.num_entities, dtype=torch.int64, device=self.trainer.device)
+        for number, side in enumerate(SIDES):
+            self.generator.manual_seed(mix(0, Purpose.INSPECT, 1 + number))
+            for triples in torch.split(self.triples, self.trainer.stream.batch_size):
+                self._count(triples, side, counts, drawn)
+        draws, unmasked = counts["draws"], counts["open"]
+
+        def share(name: str, of: float = draws) -> float | None:
+            return counts[name] / of if of else None
+
+        return Look(
+            step=self.trainer.completed,
+            gap=share("gap", unmasked),
+            above=share("above", unmasked),
+            idle=share("idle", unmasked),
+            masked=1.0 - unmasked / draws if draws else None,
+            known=share("known"),
+            held_out=share("held_out") if self.unused is not None else None,
+            entities=float((drawn > 0).double().mean()) if draws else None,
+            effective=_effective(drawn) if draws else None,
+            repeats=share("repeats"),
+            sampling_ms=self._sampling_ms(),
+            step_ms=step_ms,
+            memory=self.trainer.sampler.memory(),
+        )
+
+    @torch.no_grad()
+    def _count(self, triples: Tensor, side: Side, counts: dict[str, float], drawn: Tensor) -> None:
+        """Add the draws for triples ``[B, 3]`` to the counts, and to `drawn` ``[E]`` how often each entity came."""
+        model, loss, sampler = self.trainer.model, self.trainer.loss, self.trainer.sampler
+        entities, masked, *_ = sampler.sample(triples, side, self.generator)
+        if not entities.numel():
+            return
+        scores = model.training_scores(triples, side, entities, loss.needs_substitution)
+        proposal = sampler.log_proposal(triples, side, entities) if loss.needs_proposal else None
+        negative = scores.negative.detach().requires_grad_()
+        with torch.enable_grad():
+            weight = torch.ones_like(scores.positive)
+            terms: LossTerms = loss(scores._replace(negative=negative), masked, weight, proposal)
+            (pull,) = torch.autograd.grad(terms.total, negative)
+        # The rows share a weight of one, so B times the gradient is that of a row by itself.
+        idle = pull.abs() * entities.numel() < IDLE * loss.most_pull
+        unmasked = ~masked
+        difference = scores.negative - scores.positive[:, None]
+        # The positive drawn as its own negative is not above itself, whatever two kernels round to.
+        other = entities != triples[:, column(side), None]
+        known = self.known.contains_candidates(triples, side, entities)
+        found: dict[str, float | Tensor] = {
+            "draws": entities.numel(),
+            "open": unmasked.sum(),
+            "gap": torch.where(unmasked, difference, 0.0).double().sum(),
+            "above": ((difference > 0) & other & unmasked).sum(),
+            "idle": (idle & unmasked).sum(),
+            "known": known.sum(),
+            "repeats": kernels.repeats(entities).sum(),
+        }
+        if self.unused is not None:
+            found["held_out"] = (self.unused.contains_candidates(triples, side, entities) & ~known).sum()
+        for name, value in found.items():
+            counts[name] += float(value)
+        drawn += torch.bincount(entities.reshape(-1), minlength=len(drawn))
+
+    @torch.no_grad()
+    def _sampling_ms(self) -> float:
+        """Median milliseconds to draw and label the negatives of one training batch."""
+        size = self.trainer.stream.batch_size
+        batch = self.triples[torch.arange(size, device=self.triples.device) % len(self.triples)]
+        self.generator.manual_seed(mix(0, Purpose.INSPECT, 0))
+        found = []
+        for number in range(DRAWINGS):
+            began = _now(self.trainer.device)
+            self.trainer.sampler.sample(batch, SIDES[number % 2], self.generator)
+            found.append(1e3 * (_now(self.trainer.device) - began))
+        return statistics.median(found)
+
+
+def _effective(drawn: Tensor) -> float:
+    """``exp(entropy) / E`` of how often each entity was drawn ``[E]``."""
+    shares = drawn.double() / drawn.sum()
+    return float(torch.special.entr(shares).sum().exp() / len(drawn))
+
+
+def _now(device: torch.device) -> float:
+    """Seconds, once the device has nothing left to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def inspect_training(
+    recipe: Recipe,
+    graph: KnowledgeGraph,
+    *,
+    limit: int | None = None,
+    every: int | None = None,
+    probe: int = PROBE,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Inspection:
+    """Train a resolved recipe and look at its sampler before the first step, on the way and at the end.
+
+    Args:
+        recipe, graph: what to train on what; validations, checkpoints and the final ranking are left out.
+        limit: stop after so many steps of the recipe's, whose rates stay as they are; None for all.
+        every: steps between two looks; None for ten looks.
+        probe: triples to look at.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        progress: hears (steps done, steps in all).
+    """
+    for name, value in (("steps", limit), ("every", every)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, got {value}")
+    trainer = build_trainer(recipe, graph, choose_device(device))
+    last = min(limit or trainer.schedule.steps, trainer.schedule.steps)
+    every = every or max(1, last // LOOKS)
+    inspector = Inspector(trainer, graph, probe)
+    looks = [inspector.look()]
+    since, began = 0, _now(trainer.device)
+    while trainer.completed < last:
+        trainer.step()
+        if progress is not None:
+            progress(trainer.completed, last)
+        if due(trainer.completed, every) or trainer.completed == last:
+            ms = 1e3 * (_now(trainer.device) - began) / (trainer.completed - since)
+            trainer.check()
+            looks.append(inspector.look(ms))
+            since, began = trainer.completed, _now(trainer.device)
+        elif trainer.completed == WARM_UP:
+            since, began = WARM_UP, _now(trainer.device)
+    return Inspection(recipe.name, recipe, graph.name, str(trainer.device), len(inspector.triples), tuple(looks))
+
+
+def inspect_sampler(
+    graph: KnowledgeGraph,
+    model: str | None = None,
+    sampler: str | None = None,
+    *,
+    recipe: str | None = None,
+    limit: int | None = None,
+    every: int | None = None,
+    probe: int = PROBE,
+    device: str = "auto",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Inspection:
+    """Train as `train` would and look at the sampler on the way; see `Look` for what is measured.
+
+    Args:
+        graph, model, sampler, recipe, device, settings: as for `train`.
+        limit: stop after so many steps; the schedule stays that of the recipe.
+        every: steps between two looks; None for ten looks.
+        probe: how many training triples to look at.
+        progress: hears (steps done, steps in all).
+    """
+    chosen = choose_recipe(graph, model, sampler, recipe, settings)
+    return inspect_training(chosen, graph, limit=limit, every=every, probe=probe, device=device, progress=progress)
+
+
+def inspect_run(path: str | Path, *, probe: int = PROBE, device: str = "auto") -> Inspection:
+    """Look once at the model and the sampler of a run folder, as its last checkpoint has them.
+
+    The folder is only read. Time is taken of a few more steps, in memory, that nobody keeps.
+    """
+    folder = RunFolder.open(Path(path))
+    recipe, graph = folder.recipe(), folder.graph()
+    if not folder.checkpoint_file.is_file():
+        raise folder.no_weights()
+    trainer = build_trainer(recipe, graph, choose_device(device))
+    folder.load_state(trainer)
+    inspector = Inspector(trainer, graph, probe)
+    look = replace(inspector.look(), step_ms=_step_ms(trainer))
+    return Inspection(str(path), recipe, graph.name, str(trainer.device), len(inspector.triples), (look,))
+
+
+def _step_ms(trainer: Trainer) -> float:
+    """Mean milliseconds of some more steps."""
+    for _ in range(WARM_UP):
+        trainer.step()
+    first, began = trainer.completed, _now(trainer.device)
+    while trainer.completed - first < CLOCKED and time.perf_counter() - began < PATIENCE:
+        trainer.step()
+    return 1e3 * (_now(trainer.device) - began) / (trainer.completed - first)

@@ -1,0 +1,116 @@
+"""The comparison of all samplers: an equal budget that is counted, rows that follow the recipes, tables of records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import compare_all_samplers as compare
+from benchmarks.compare_all_samplers import METHODS, MODELS, Entry, costs, counting, entries, negatives_for, scored
+from eans.models import Model
+from eans.recipes import names
+from eans.samplers import SAMPLERS, StepOutcome, Uniform
+
+UNIFORM = Entry("uniform", "uniform", ())
+
+
+class Picky(Uniform):
+    """Scores ten candidates more in each step, and in every second step three with each negative."""
+
+    def observe(self, outcome: StepOutcome) -> None:
+        with torch.no_grad():
+            outcome.model.score_candidates(
+                outcome.triples, outcome.side, outcome.triples[:, 2:].expand(-1, 10).contiguous()
+            )
+            if outcome.step % 2:
+                entities = outcome.negatives.entities.repeat(1, 3)
+                outcome.model.score_candidates(outcome.triples, outcome.side, entities)
+
+
+@pytest.fixture
+def picky(monkeypatch: pytest.MonkeyPatch) -> Entry:
+    monkeypatch.setitem(SAMPLERS, "picky", Picky)
+    return next(entry for entry in entries() if entry.title == "picky")
+
+
+def test_every_candidate_is_counted(picky: Entry) -> None:
+    assert scored(UNIFORM, "transe", 7) == 7.0
+    assert scored(Entry("EANS", "eans", ()), "transe", 7) == 7.0  # three queries, one candidate
+    assert scored(picky, "transe", 6) == 6 + 10 + 3 * 6 / 2
+
+
+def test_negatives_fit_into_the_budget(picky: Entry) -> None:
+    assert negatives_for(UNIFORM, "rotate", 20) == 20
+    n = negatives_for(picky, "rotate", 40)  # n + 10 + 1.5 n <= 40
+    assert n == 12
+    assert scored(picky, "rotate", n) <= 40 < scored(picky, "rotate", n + 1)
+    assert negatives_for(picky, "rotate", 5) == 1  # over the budget, and the table says so
+
+
+def test_counting_leaves_the_models_as_they_were() -> None:
+    before = Model.compare_candidates, Model.score_all
+    with counting():
+        assert Model.compare_candidates is not before[0]
+        assert Model.score_all is not before[1]
+    assert (Model.compare_candidates, Model.score_all) == before
+
+
+def test_rows_follow_the_recipes() -> None:
+    found = entries()
+    assert [entry.title for entry in found][: len(METHODS)] == list(METHODS)
+    assert found[0] == UNIFORM  # costs are relative to it
+    for name in ("uniform", "adv", "softmax", "gaussian", "eans", "eans+adv"):
+        entry = next(entry for entry in found if entry.method == name and not entry.overrides)
+        assert all(entry.exists(model) for model in MODELS)
+    assert not Entry("x", "uniform", ("sampler.no_such_key=3",)).exists("transe")
+    assert not Entry("x", "no-such-method", ()).exists("transe")
+    shown = {entry.method for entry in found if entry.exists("transe")}
+    assert shown <= {name.split("/")[2] for name in names()}
+
+
+def made_up(key: str, mrr: float) -> dict[str, Any]:
+    return {"key": key, "seconds": 12.0, "test": {"both": {"mrr": mrr, "hits@10": 2 * mrr}}}
+
+
+def test_table_of_records() -> None:
+    records = [made_up(f"wordnet-core/transe/uniform sampler.negatives=8 seed={seed}", 0.2) for seed in range(2)]
+    records.append(made_up("wordnet-core/rotate/eans sampler.negatives=8 seed=0", 0.3))
+    records.append(made_up("wordnet-core/rotate/eans sampler.negatives=9 seed=0", 0.9))  # another budget
+    assert compare.table(records, 8, 3).splitlines()[2:] == [
+        "| uniform | transe | 8 | 8 | 0.200 ± 0.000 | 0.400 ± 0.000 | 12 | 2 |",
+        "| EANS | rotate | 8 | 8 | 0.300 ± 0.000 | 0.600 ± 0.000 | 12 | 1 |",
+    ]
+
+
+def test_runs_what_is_missing_and_prints_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compare, "MODELS", ("transe",))
+    monkeypatch.setattr(compare, "METHODS", {"uniform": ("uniform", ()), "dreams": ("dreams", ())})
+    monkeypatch.setattr(compare, "SAMPLERS", {})
+    file = tmp_path / "records.jsonl"
+    options = ["--records", str(file), "--budget", "4", "--seeds", "1", "--workers", "1", "--device", "cpu"]
+    options += ["--set", "train.steps=3", "--set", "model.dim=4"]
+    compare.main(options)
+    printed = capsys.readouterr()
+    assert "left out, not in this version: dreams" in printed.err
+    assert printed.out.splitlines()[2].startswith("| uniform | transe | 4 | 4 | 0.")
+    (record,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert record["overrides"] == ["sampler.negatives=4", "train.steps=3", "model.dim=4"]
+    compare.main([*options, "--table-only"])
+    assert capsys.readouterr().out == printed.out
+
+
+def test_costs_are_relative_to_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "MODELS", ("transe", "complex"))
+    monkeypatch.setattr(compare, "METHODS", {"uniform": ("uniform", ()), "EANS": ("eans", ()), "x": ("x", ())})
+    monkeypatch.setattr(compare, "SAMPLERS", {})
+    lines = costs(4, 2, "cpu").splitlines()
+    assert lines[0] == "| time per step | transe | complex |"
+    assert lines[2].startswith("| uniform | 1.00x (")
+    assert lines[3].startswith("| EANS | ")
+    assert len(lines) == 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from eans import kernels
 from eans.graph import KnowledgeGraph, Vocabulary
 
 settings.register_profile("eans", deadline=None, derandomize=True)
@@ -100,3 +101,11 @@ def meter() -> Meter:
 @pytest.fixture
 def no_waiting() -> NoWaiting:
     return NoWaiting()
+
+
+@pytest.fixture
+def plain_kernels() -> Iterator[None]:
+    """Operations of PyTorch: every gradient of a step arrives as one table, to be looked at."""
+    before = kernels.choose("reference")
+    yield
+    kernels.choose(before)

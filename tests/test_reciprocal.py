@@ -129,6 +129,7 @@ def make(model: str, graph: KnowledgeGraph, **settings: Any) -> Trainer:
     return build_trainer(resolve(load(f"default/{model}/eans+adv", overrides), graph), graph)
 
 
+@pytest.mark.usefixtures("plain_kernels")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_few_steps(name):
     """A step about tails leaves the inverses alone, a step about heads the relations, but for Adam's momentum."""

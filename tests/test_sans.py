@@ -16,7 +16,7 @@ from eans.errors import DataError, UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, Vocabulary, column, opposite
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.samplers import SANS, pools
+from eans.samplers import SANS, base, pools
 from helpers_runs import ring_graph
 
 
@@ -221,6 +221,7 @@ class NoWaiting(TorchDispatchMode):
 @both_sides
 def test_sampling_never_waits(options, side, sparse, monkeypatch):
     monkeypatch.setattr(eans.kernels, "_choice", "reference")
+    monkeypatch.setattr(base, "nothing_left", lambda _: False)  # asks a CPU alone
     sampler = SANS(sparse, 8, false_negatives="resample", **options)
     with NoWaiting():
         negatives = sampler.sample(sparse.train, side, seeded())

@@ -9,7 +9,6 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 
 import eans
-from eans import kernels
 from eans.batches import Purpose, mix
 from eans.graph import KnowledgeGraph
 from eans.models import MODELS
@@ -38,14 +36,6 @@ def make(method: str = "transe/eans+adv", graph: KnowledgeGraph | None = None, *
     graph = graph or ring_graph()
     overrides = SMALL | {key.replace("__", "."): value for key, value in settings.items()}
     return build_trainer(resolve(load(f"default/{method}", overrides), graph), graph)
-
-
-@pytest.fixture
-def _plain_kernels() -> Iterator[None]:
-    """Every gradient arrives as one table, to be looked at."""
-    before = kernels.choose("reference")
-    yield
-    kernels.choose(before)
 
 
 def run_steps(trainer: Trainer, steps: int) -> list[float]:
@@ -173,7 +163,7 @@ def test_learning_rate_drop(settings: dict[str, Any], expected: list[tuple[float
     assert seen == [(pytest.approx(rate), age) for rate, age in expected]
 
 
-@pytest.mark.usefixtures("_plain_kernels")
+@pytest.mark.usefixtures("plain_kernels")
 def test_moments_are_fresh_after_the_drop() -> None:
     trainer = make(train__steps=4)
     run_steps(trainer, 3)
@@ -183,7 +173,7 @@ def test_moments_are_fresh_after_the_drop() -> None:
     torch.testing.assert_close(moment, 0.1 * gradient)  # (1 - beta_1) times the one gradient since the drop
 
 
-@pytest.mark.usefixtures("_plain_kernels")
+@pytest.mark.usefixtures("plain_kernels")
 def test_sides_alternate_and_rows_without_gradient_keep_moving() -> None:
     trainer = make("transe/uniform", ring_graph(400), train__batch_size=2, sampler__negatives=1)
     assert [trainer.stream[step].side for step in range(4)] == ["tail", "head", "tail", "head"]

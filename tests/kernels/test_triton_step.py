@@ -357,3 +357,18 @@ def test_views_that_do_not_lead_are_left_to_autograd() -> None:
     assert pending_of(table[1:]) is None
     assert pending_of(table[::2, :3]) is None
     assert pending_of(normal(4, 6)) is None
+
+
+def test_scores_without_gradients_leave_nothing_behind() -> None:
+    """Between two steps a sampler or an inspection may score candidates; the next step must plan for its own."""
+    twins = Twins(9, 12)
+    pending = pending_of(twins.fast)
+    assert pending is not None
+    queries = normal(1, 2, 12, seed=4)
+    with torch.no_grad():
+        triton_compare.compare("dot", queries, twins.fast, ENTITIES)
+        triton_tables.gather(twins.fast, IDS)
+    assert pending.plan is None
+    assert not pending.gathered
+    triton_compare.compare("dot", queries, twins.fast, ENTITIES)
+    assert pending.plan is not None

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import eans as package
 from eans import cli
+from eans.display_inspection import show_inspections
 from eans.graph import KnowledgeGraph
 from eans.recipes import names
 from helpers_runs import COMMAND, eans, environment, one_line, ring_graph, write_graph
@@ -395,6 +397,17 @@ def test_inspect_shows_a_table(call: Call, run: Path, graph_folder: Path) -> Non
     assert [line.split()[:2] for line in lines[2:5]] == [["uniform", "12"], ["eans", "12"], [run.name, "200"]]
     assert all(len(line.split()) == 14 for line in lines[2:5])
     assert lines[5].startswith("last look, ring, 157 training triples on both sides, cpu")
+
+
+def test_inspect_on_a_narrow_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """One column for each sampler instead of one row, so that no number is cut."""
+    found = package.inspect_sampler(ring_graph(), "transe", "eans", dim=4, steps=3, device="cpu")
+    show_inspections([found, found], Console(width=60, highlight=False))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["eans", "eans"]
+    assert lines[1].split() == ["step", "3", "3"]
+    assert [line.split("  ")[0] for line in lines[2:4]] == ["score gap", "above positive"]
+    assert max(map(len, lines[:14])) <= 60
 
 
 def test_inspect_in_other_formats(call: Call, graph_folder: Path) -> None:

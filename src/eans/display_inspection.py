@@ -88,24 +88,35 @@ def inspect_with_display(
         show_inspections(inspections)
 
 
-def show_inspections(inspections: list[Inspection]) -> None:
-    """The last look of each, one row each."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("negatives", vertical="bottom", overflow="fold")
-    for _, heading, _ in COLUMNS:
-        table.add_column(heading, justify="right", vertical="bottom")
-    for name, inspection in zip(short_names([one.name for one in inspections]), inspections, strict=True):
-        look = inspection.looks[-1]
-        table.add_row(name, *(written(getattr(look, number), kind) for number, _, kind in COLUMNS))
-    screen = console()
+def show_inspections(inspections: list[Inspection], screen: Console | None = None) -> None:
+    """The last look of each: one row each or, where the screen is too narrow for that, one column each."""
+    screen = screen or console()
+    names = short_names([inspection.name for inspection in inspections])
+    looks = [inspection.looks[-1] for inspection in inspections]
+    rows = [[written(getattr(look, number), kind) for number, _, kind in COLUMNS] for look in looks]
+    headings = [heading for _, heading, _ in COLUMNS]
+    table = _table("negatives", headings, names, rows)
+    if screen.measure(table, options=screen.options.update(max_width=10_000)).maximum > screen.width:
+        flat = [heading.replace("\n", " ") for heading in headings]
+        table = _table("", names, flat, [list(column) for column in zip(*rows, strict=True)])
     screen.print(table)
     first = inspections[0]
     probes = sorted({inspection.probe for inspection in inspections})
     screen.print(
         f"last look, {first.graph}, {' and '.join(f'{probe:,}' for probe in probes)} training triples on both sides,"
-        f" {first.device}; see docs/inspecting.md for what each column means",
+        f" {first.device}; docs/inspecting.md says what each number means",
         soft_wrap=True,
     )
+
+
+def _table(corner: str, headings: list[str], names: list[str], rows: list[list[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(corner, vertical="bottom", overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", vertical="bottom", overflow="fold")
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(name, *row)
+    return table
 
 
 def written(value: float | None, kind: str) -> str:

@@ -81,6 +81,27 @@ def test_group_means_have_the_same_bits_for_any_number_of_threads() -> None:
     assert all(torch.equal(found[0], other) for other in found)
 
 
+@types
+@pytest.mark.parametrize(("points", "width"), [(1, 1), (9, 7), (300, 133)])
+def test_distances_to(points: int, width: int, dtype: torch.dtype) -> None:
+    x, place = normal(points, width).to(dtype), torch.tensor([points // 2])
+    norms = x.square().sum(1)
+    found = numba_tables.distances_to(x, norms, place)
+    expected = (x.double() - x.double()[place]).square().sum(1)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-3 if dtype == torch.float32 else 1e-12)
+    assert (found >= 0).all()
+    torch.testing.assert_close(reference.distances_to(x, norms, place), found, rtol=1e-5, atol=1e-3)
+    torch.set_num_threads(5)
+    assert torch.equal(numba_tables.distances_to(x, norms, place), found)
+
+
+def test_distances_that_would_be_read_wrongly_are_refused() -> None:
+    x = normal(3, 2)
+    for norms, place in ((x[:, 0], 3), (x[:, 0], -1), (x[:2, 0], 0), (x[:, 0].float(), 0)):
+        with pytest.raises(ValueError, match="no distances"):
+            numba_tables.distances_to(x, norms, torch.tensor([place]))
+
+
 @pytest.mark.parametrize("groups", [[0, 1], [0, 1, 3], [0, -1, 1]])
 def test_groups_that_would_be_read_wrongly_are_refused(groups: list[int]) -> None:
     with pytest.raises(ValueError, match="3 points need a group"):

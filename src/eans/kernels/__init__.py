@@ -45,6 +45,7 @@ __all__ = [
     "complex_product",
     "count_better",
     "cubes",
+    "distances_to",
     "fold",
     "gather",
     "group_means",
@@ -70,6 +71,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "complex_product": "reference_step",
         "count_better": "reference",
         "cubes": "reference_step",
+        "distances_to": "reference",
         "gather": "reference_step",
         "group_means": "reference",
         "half_products": "reference_step",
@@ -102,6 +104,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "compare_all": "numba_compare",
         "count_better": "numba_rank",
         "cubes": "numba_tables",
+        "distances_to": "numba_tables",
         "gather": "pending_tables",
         "group_means": "numba_tables",
         "half_products": "numba_tables",
@@ -200,6 +203,12 @@ def compare_rows(kind: Comparison, query: Tensor, candidate: Tensor) -> Tensor:
     """`eans.kernels.reference.compare_rows` by the chosen implementation."""
     scores: Tensor = _call("compare_rows", query.device, kind, query, candidate)
     return scores
+
+
+def distances_to(points: Tensor, norms: Tensor, place: Tensor) -> Tensor:
+    """`eans.kernels.reference.distances_to` by the chosen implementation."""
+    distances: Tensor = _call("distances_to", points.device, points, norms, place)
+    return distances
 
 
 def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:

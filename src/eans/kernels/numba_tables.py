@@ -1,4 +1,6 @@
-"""Sums over whole tables on a CPU as compiled loops; gradients can wait (`eans.kernels.pending_tables`).
+"""Sums over whole tables and over points on a CPU, as compiled loops.
+
+Gradients of the former can wait (`eans.kernels.pending_tables`).
 
 What threads share depends on the sizes alone, and so do the bits of the sums.
 """
@@ -17,7 +19,7 @@ from eans.kernels import pending_tables
 from eans.kernels.numba_pairs import flat, segments
 from eans.kernels.numba_threads import compiled, cuts, share, threads_for
 
-__all__ = ["cubes", "group_means", "half_products"]
+__all__ = ["cubes", "distances_to", "group_means", "half_products"]
 
 # Numbers of one sum of `cubes`; the sums of all blocks are added at the end.
 CUBE_BLOCK = 1 << 13
@@ -78,6 +80,36 @@ def _products(table: Tensor) -> Tensor:
 def half_products(rows: Tensor) -> Tensor:
     """`reference_step.half_products`; a loop of its own for a whole table."""
     return pending_tables.half_products(rows, _products)
+
+
+@compiled
+def _distances_loop(distances, points, norms, place, columns, first, last):
+    """Squared distances of the points ``[first, last)``, `columns` numbers each, to the one at `place`."""
+    zero, two = norms.dtype.type(0), norms.dtype.type(2)
+    seed = uint64(place) * uint64(columns)
+    for e in range(uint64(first), uint64(last)):
+        row = e * uint64(columns)
+        product = zero
+        for j in range(uint64(columns)):
+            product += points[row + j] * points[seed + j]
+        distance = norms[e] - two * product + norms[uint64(place)]
+        distances[e] = zero if distance < zero else distance
+
+
+def distances_to(points: Tensor, norms: Tensor, place: Tensor) -> Tensor:
+    """`reference.distances_to`; PyTorch's product of a matrix and a vector uses one thread."""
+    chosen, (size, columns) = int(place), points.shape
+    if not 0 <= chosen < size or norms.shape != (size,) or norms.dtype != points.dtype:
+        raise ValueError(f"no distances of points {list(points.shape)} to number {chosen}")
+    distances = torch.empty_like(norms)
+    out, numbers, squares = flat(distances), flat(points.contiguous()), flat(norms.contiguous())
+    threads = threads_for(points.numel())
+
+    def part(first: int, last: int) -> None:
+        _distances_loop(out, numbers, squares, chosen, columns, first, last)
+
+    share(part, cuts(size, 4 * threads if threads > 1 else 1), threads)
+    return distances
 
 
 @compiled

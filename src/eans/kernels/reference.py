@@ -208,6 +208,15 @@ def compare_all(
     return scores
 
 
+def distances_to(points: Tensor, norms: Tensor, place: Tensor) -> Tensor:
+    """Squared distances of points ``[E, F]`` to the one at `place`, int64 ``[1]``: ``[E]``.
+
+    ``|p - s|^2 = |p|^2 - 2 p s + |s|^2`` with the squared norms ``[E]`` reads the points once and writes no table of
+    differences. Little cancels if the points lie around 0.
+    """
+    return (norms - 2.0 * (points @ points[place].squeeze(0)) + norms[place]).clamp_(min=0.0)
+
+
 def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centroid of each point: ``[E, F]``, ``[k, F]`` -> labels int64 ``[E]``, squared distances ``[E]``.
 

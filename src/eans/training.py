@@ -176,6 +176,11 @@ class Trainer:
         if self.loss.needs_proposal:
             proposal = self.sampler.log_proposal(batch.triples, batch.side, negatives.entities)
         terms: LossTerms = self.loss(scores, negatives.known_true, weight, proposal)
+        if (
+            negatives.weight is not None
+        ):  # losses scale weights to the sum 1; the factors' mean must not be lost by that
+            share = weight.sum() / batch.weight.sum()
+            terms = terms._replace(positive=terms.positive * share, negative=terms.negative * share)
         penalty = self._penalty(batch)
         total = terms.total + penalty
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):

@@ -101,7 +101,7 @@ def entries() -> list[Entry]:
 def counting() -> Iterator[list[int]]:
     """A list that collects how many candidates every model in the program scores inside the block."""
     found: list[int] = []
-    compare, score_all = Model._compare_candidates, Model.score_all
+    compare, score_all = Model.compare_candidates, Model.score_all
 
     def counted(self: Model, queries: list[Any], entities: Tensor) -> Tensor:
         found.append(entities.numel())
@@ -112,11 +112,11 @@ def counting() -> Iterator[list[int]]:
         return score_all(self, triples, side)
 
     patched: Any = Model
-    patched._compare_candidates, patched.score_all = counted, counted_all
+    patched.compare_candidates, patched.score_all = counted, counted_all
     try:
         yield found
     finally:
-        patched._compare_candidates, patched.score_all = compare, score_all
+        patched.compare_candidates, patched.score_all = compare, score_all
 
 
 def built(entry: Entry, model: str, settings: dict[str, Any], device: str = "cpu") -> Trainer:

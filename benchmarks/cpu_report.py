@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 # Times PyKEEN at least, by (model, dim); the sizes are those of `benchmarks.cpu.STEP_CELLS`.
@@ -115,16 +116,24 @@ def sweep_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+# Every table of the record, by name.
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "first-step": lambda record: "\n".join(first_step_lines(record["first_step"])),
+    "steps": lambda record: "\n".join(step_lines(record["steps"])),
+    "memory": lambda record: "\n".join(memory_lines(record["steps"])),
+    "ranking": lambda record: "\n".join(ranking_lines(record["ranking"])),
+    "ranking-memory": lambda record: "\n".join(ranking_memory_lines(record["ranking"])),
+    "sweep": lambda record: "\n".join(sweep_lines(record["sweep"])),
+}
+
+
+def origin(record: dict[str, Any]) -> str:
+    """Where the numbers come from: one line."""
+    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    made = f"commit `{record['commit'][:12]}`, {record['date'][:10]}"
+    return f"{record['hardware']}; {record['graph']}; {versions}; {made}."
+
+
 def report(record: dict[str, Any]) -> str:
     """All tables under a line that says where they come from."""
-    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    head = f"{record['graph']}; {record['hardware']}; {versions}; commit {record['commit'][:12]}; {record['date']}"
-    sections = [
-        first_step_lines(record["first_step"]),
-        step_lines(record["steps"]),
-        memory_lines(record["steps"]),
-        ranking_lines(record["ranking"]),
-        ranking_memory_lines(record["ranking"]),
-        sweep_lines(record["sweep"]),
-    ]
-    return "\n\n".join([head, *("\n".join(lines) for lines in sections)])
+    return "\n\n".join([origin(record), *(table(record) for table in TABLES.values())])

@@ -11,7 +11,8 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -87,6 +88,14 @@ def ranking(library: str, graph: str, model: str, dim: int, count: int) -> dict[
     return {"seconds": [seconds], "triples": count, "peak_mb": peak_megabytes()}
 
 
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """In here, operations of PyTorch instead of compiled loops."""
+    before = kernels.choose("reference")
+    yield
+    kernels.choose(before)
+
+
 def sweep(graph: str, model: str, queries: int, dims: list[int], seconds: float) -> dict[str, Any]:
     """Median milliseconds of a step at many sizes: this library, its reference kernels, eager PyTorch; by turns."""
     from benchmarks.cpu_peers import Eager
@@ -98,13 +107,14 @@ def sweep(graph: str, model: str, queries: int, dims: list[int], seconds: float)
         if 4 * size[0] * size[1] * size[2] * (2 if model == "rotate" else 1) > MOST_EAGER_BYTES:
             continue
         recipe = settings(loaded, model, "eans+adv" if queries == 3 else "adv", *size)
-        compiled, plain = build_trainer(recipe, loaded), build_trainer(recipe, loaded)
+        compiled = build_trainer(recipe, loaded)
+        with plain_kernels():
+            plain = build_trainer(recipe, loaded)
         eager = Eager(loaded, model, *size, queries)
 
         def reference(trainer: Any = plain) -> None:
-            before = kernels.choose("reference")
-            trainer.step()
-            kernels.choose(before)
+            with plain_kernels():
+                trainer.step()
 
         contenders: dict[str, Callable[[], object]] = {
             "eans": compiled.step,

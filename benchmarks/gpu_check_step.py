@@ -113,7 +113,7 @@ def check_rounded(source: Source, extent: Extent) -> Iterator[Finding]:
     for kind in COMPARISONS:
         table = nn.Parameter(source.normal(extent.entities, extent.dim))
         optimizer = Adam([table], torch.tensor(0.1, device=table.device), rounded=True)
-        if optimizer.kernels is None:
+        if not optimizer.kernels.ROUNDS:
             return
         entities = source.whole(extent.entities, extent.batch, extent.negatives)
         queries, outer = source.normal(1, extent.batch, extent.dim), source.normal(1, extent.batch, extent.negatives)
@@ -123,7 +123,8 @@ def check_rounded(source: Source, extent: Extent) -> Iterator[Finding]:
         ) -> Callable[..., Tensor]:
             return lambda wanted: module.compare(kind, wanted, rows, ids)
 
-        found, again = (with_gradients(compare(kernels, table), [queries], outer) for _ in range(2))
+        with optimizer.collecting():
+            found, again = (with_gradients(compare(kernels, table), [queries], outer) for _ in range(2))
         exact = with_gradients(compare(reference, table.detach().double()), [queries.double()], outer)
         same = all(torch.equal(one, two) for one, two in zip(found, again, strict=True))
         for name, one, two in zip(("scores", "query gradient"), found, exact, strict=True):
@@ -307,9 +308,9 @@ def adam_steps(
         exact.state[wide]["step"] = ours["step"].cpu().clone()
         loss(Definitions, wide).backward()  # type: ignore[no-untyped-call]
         exact.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss(kernels, table).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        with optimizer.collecting():
+            loss(kernels, table).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
         pairs = [(table.detach(), wide.detach())]
         pairs += [(ours[name], exact.state[wide][name]) for name in ("exp_avg", "exp_avg_sq")]
         worst = max(worst, *(relative_error(one, other) for one, other in pairs))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import cpu_report
 from benchmarks.cells import RECORDS, negatives_of, read_records, recipe_of
 from benchmarks.gpu_targets import TARGETS
 from benchmarks.paper_runs import PUBLISHED
@@ -233,54 +234,12 @@ def quality(runs: list[dict[str, Any]]) -> str:
         "Hits@10",
         "paper's MRR",
     ]
-    hardware = ", ".join(sorted({run["hardware"] for run in runs}))
-    return f"{hardware}; one seed each.\n\n{markdown(header, sorted(rows, key=lambda row: float(row[3])))}"
-
-
-# --- CPU ------------------------------------------------------------------------------------------------------------
-
-METHODS = {"eans adv": "self-adversarial", "eans eans+adv": "EANS, substitution"}
-
-
-def cpu_origin(record: dict[str, Any]) -> str:
-    """One line."""
-    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    origin = f"commit `{record['commit'][:12]}`, {record['date'][:10]}"
-    return f"{record['hardware']}; {record['graph']}; {versions}; {origin}."
-
-
-def cpu_steps(record: dict[str, Any]) -> str:
-    """Training steps and their memory beside PyKEEN's."""
-    rows = []
-    for row in record["steps"]:
-        peer = row["pykeen"]
-        for name, method in METHODS.items():
-            if name in row:
-                ours = row[name]
-                label = f"{TITLES[row['model']]}, d = {row['dim']}, b = {row['batch']}, n = {row['negatives']}"
-                times = [1e3 * one["seconds"] for one in (ours, peer)]
-                peaks = [one["peak_mb"] for one in (ours, peer)]
-                faster = [*(f"{ms:.0f}" for ms in times), f"{times[1] / times[0]:.1f}x"]
-                smaller = [*(f"{mb:,.0f}" for mb in peaks), f"{peaks[1] / peaks[0]:.1f}x"]
-                rows.append([label, method, *faster, *smaller])
-    header = ["training step", "negatives", "eans ms", "PyKEEN ms", "faster", "eans MB", "PyKEEN MB", "smaller"]
-    return markdown(header, rows, 2)
-
-
-def cpu_ranking(record: dict[str, Any]) -> str:
-    """Test triples per second beside PyKEEN's."""
-    rows = []
-    for row in record["ranking"]:
-        speeds = [row["triples"] / row[name]["seconds"] for name in ("eans", "pykeen")]
-        label = f"{TITLES[row['model']]}, d = {row['dim']}"
-        rows.append([label, *(f"{speed:,.1f}" for speed in speeds), f"{speeds[0] / speeds[1]:.1f}x"])
-    return markdown(["filtered ranking, both sides", "eans triples/s", "PyKEEN triples/s", "faster"], rows)
-
-
-def cpu_first_step(record: dict[str, Any]) -> str:
-    """From the command to the end of the first step."""
-    rows = [[f"`{row['recipe']}`", f"{row['cold']:.1f}", f"{row['warm']:.1f}"] for row in record["first_step"]]
-    return markdown(["seconds from the command to the end of the first step", "first time ever", "later"], rows)
+    about = f"{', '.join(sorted({run['hardware'] for run in runs}))}; one seed each."
+    included = sum("validation_seconds" not in run for run in runs)
+    if included:
+        which = "all of these runs" if included == len(runs) else f"{included} of these runs"
+        about += f" Training seconds of {which}, whose records have no `validation_seconds`, include their validations."
+    return f"{about}\n\n{markdown(header, sorted(rows, key=lambda row: float(row[3])))}"
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -295,10 +254,8 @@ SECTIONS: dict[str, Section] = {
     "gpu-ranking": Section("gpu-speed.json", "ranking", ranking, GPU),
     "gpu-memory": Section("gpu-speed.json", "steps", memory, GPU),
     "quality": Section("fast.jsonl", None, quality, f"{GPU} --only quality --runs RECIPE..."),
-    "cpu-origin": Section("cpu-speed.json", None, cpu_origin, CPU),
-    "cpu-steps": Section("cpu-speed.json", None, cpu_steps, CPU),
-    "cpu-ranking": Section("cpu-speed.json", None, cpu_ranking, CPU),
-    "cpu-first-step": Section("cpu-speed.json", None, cpu_first_step, CPU),
+    "cpu-origin": Section("cpu-speed.json", None, cpu_report.origin, CPU),
+    **{f"cpu-{name}": Section("cpu-speed.json", None, table, CPU) for name, table in cpu_report.TABLES.items()},
 }
 # Figures stand under the section they show.
 DRAWN = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from eans import kernels
 from eans.graph import KnowledgeGraph, Vocabulary
 
 settings.register_profile("eans", deadline=None, derandomize=True)
@@ -62,6 +63,26 @@ class Meter(TorchDispatchMode):
         return out
 
 
+# Operations after which a GPU is waited for: a number comes back, or a shape depends on the values.
+WAITING = {
+    *("_local_scalar_dense", "nonzero", "masked_select", "repeat_interleave", "bincount", "equal"),
+    *("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
+}
+
+
+class NoWaiting(TorchDispatchMode):
+    """While active: an error where a GPU would be waited for. A CPU thus tells what may be recorded as a CUDA graph."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        masks = name in ("index", "index_put", "index_put_") and any(
+            place is not None and place.dtype in (torch.bool, torch.uint8) for place in args[1]
+        )
+        assert name not in WAITING, f"{name} would wait for a GPU"
+        assert not masks, f"{name} by a mask would wait for a GPU"
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.fixture
 def make_graph() -> Callable[..., KnowledgeGraph]:
     return random_graph
@@ -75,3 +96,16 @@ def graph() -> KnowledgeGraph:
 @pytest.fixture
 def meter() -> Meter:
     return Meter()
+
+
+@pytest.fixture
+def no_waiting() -> NoWaiting:
+    return NoWaiting()
+
+
+@pytest.fixture
+def plain_kernels() -> Iterator[None]:
+    """Operations of PyTorch: every gradient of a step arrives as one table, to be looked at."""
+    before = kernels.choose("reference")
+    yield
+    kernels.choose(before)

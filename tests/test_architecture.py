@@ -171,6 +171,21 @@ def test_importing_is_cheap(module):
     assert done.stdout.strip() == "[]"
 
 
+TRAIN = """
+import sys
+from eans import KnowledgeGraph, train
+line = [("a", "r", "b"), ("b", "r", "a")]
+train(KnowledgeGraph.from_labels(line, line, line), dim=2, steps=2, valid_every=1)
+print([m for m in ("torch._dynamo", "torch._inductor", "sympy") if m in sys.modules])
+"""
+
+
+def test_training_on_a_cpu_does_not_load_the_compiler_of_pytorch():
+    """It takes most of a second, and tens of megabytes."""
+    done = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_the_display_prints(path):
     if path.name in {"cli.py", "display.py", "display_inspection.py"}:

@@ -36,7 +36,8 @@ ABOUT = {"commit": "a", "date": "d", "hardware": {"name": "GPU"}, "versions": {}
 
 
 @pytest.fixture(autouse=True)
-def _plain_kernels():
+def _plain_kernels(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # the suites of the Triton kernels set it
     before = kernels.choose("reference")
     yield
     kernels.choose(before)

@@ -22,9 +22,10 @@ import pytest
 from rich.console import Console
 
 import eans as package
-from eans import cli, recipes
+from eans import cli
 from eans.display_inspection import show_inspections
 from eans.graph import KnowledgeGraph
+from eans.recipes import names
 from helpers_runs import COMMAND, eans, environment, one_line, ring_graph, write_graph
 
 SHORT = [
@@ -371,7 +372,7 @@ def test_data_commands(call: Call, graph_folder: Path) -> None:
 
 def test_recipe_commands(call: Call, tmp_path: Path) -> None:
     lines = call("recipes").out.splitlines()
-    assert len(lines) == len(recipes.names())
+    assert [line.split()[0] for line in lines] == list(names())
     assert sum(line.endswith("(default)") for line in lines) == 4
     shown = call("recipes", "show", "fb15k-237/rotate/eans+adv").out
     (tmp_path / "copy.toml").write_text(shown)
@@ -488,3 +489,44 @@ def test_waiting_threads_sleep_unless_told_otherwise(
         monkeypatch.setenv("OMP_WAIT_POLICY", given)
     call("--version")
     assert os.environ["OMP_WAIT_POLICY"] == found
+
+
+@pytest.mark.parametrize("recipe", ["distmult/stay-positive", "simple/stay-positive"])
+def test_training_without_negatives(call: Call, recipe: str) -> None:
+    """On the bundled graph, from start to finish."""
+    few = ["--set", "train.steps=6", "--set", "model.dim=8", "--set", "train.log_every=3"]
+    result = call("train", recipe, "--out", "run", *few, "--device", "cpu")
+    assert result.status == 0, result.err
+    log = [json.loads(line) for line in Path("run/log.jsonl").read_text("utf-8").splitlines()]
+    assert [record["step"] for record in log] == [3, 6]
+    assert all(record["negative"] == record["substitution"] == 0.0 < record["positive"] for record in log)
+    assert all(0.0 < record["penalty"] < 1e9 for record in log)
+    assert json.loads(Path("run/metrics.json").read_text("utf-8"))["test"]["both"]["mrr"] > 0
+    assert "negatives = 0" in Path("run/recipe.toml").read_text("utf-8")
+
+
+@pytest.mark.parametrize("sampler", ["kbgan", "igan"])
+def test_training_with_a_generator(call: Call, sampler: str) -> None:
+    few = ["--set", "train.steps=6", "--set", "model.dim=8", "--set", "train.batch_size=64"]
+    few += ["--set", "sampler.pretrain_steps=3"]
+    result = call("train", f"transe/{sampler}", "--out", "run", *few, "--device", "cpu")
+    assert result.status == 0, result.err
+    assert json.loads(Path("run/metrics.json").read_text("utf-8"))["test"]["both"]["mrr"] > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("sampler.negatives=0", "sampler.negatives is 0; set at least 1, or sampler.name 'none' to train without"),
+        ("sampler.name=none", "sampler 'none' draws no negatives, but sampler.negatives is 16; set it to 0"),
+        ("sampler.negatives=-1", "greater than or equal to 0"),
+        ("loss.penalty=stay-positive loss.penalty_weight=1", "model 'rotate' has no closed form of the sum"),
+        ("sampler.name=igan sampler.generator_memory_mb=3", "sampler 'igan' needs 51 MB for 512 positives"),
+    ],
+)
+def test_what_cannot_work_leaves_nothing_behind(call: Call, settings: str, message: str) -> None:
+    pairs = [part for setting in settings.split() for part in ("--set", setting)]
+    result = call("train", "--out", "run", *pairs, "--device", "cpu")
+    assert result.status != 0
+    assert message in one_line(result.err)
+    assert not Path("run").exists()

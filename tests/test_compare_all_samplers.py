@@ -52,11 +52,11 @@ def test_negatives_fit_into_the_budget(picky: Entry) -> None:
 
 
 def test_counting_leaves_the_models_as_they_were() -> None:
-    before = Model._compare_candidates, Model.score_all
+    before = Model.compare_candidates, Model.score_all
     with counting():
-        assert Model._compare_candidates is not before[0]
+        assert Model.compare_candidates is not before[0]
         assert Model.score_all is not before[1]
-    assert (Model._compare_candidates, Model.score_all) == before
+    assert (Model.compare_candidates, Model.score_all) == before
 
 
 def test_rows_follow_the_recipes() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import compare_samplers, cpu, cpu_report, fb15k237_cpu, paper_runs, performance_page
+from benchmarks import compare_samplers, fb15k237_cpu, paper_runs, performance_page
 from benchmarks.cells import RECORDS, read_records
+from eans.recipes import load
+from eans.recipes.build import build_trainer, resolve
+from eans.recipes.library import validate
+from eans.samplers import SAMPLERS
+from helpers_runs import ring_graph
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
@@ -45,14 +50,33 @@ def test_performance_tables_come_from_records(name: str) -> None:
     assert found == performance_page.rendered(name)
 
 
-def test_speed_tables_come_from_the_record() -> None:
-    tables = cpu_report.report(json.loads(cpu.FILE.read_text("utf-8")))
-    assert tables in (ROOT / "docs" / "cpu-speed.md").read_text("utf-8")
+PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     targets = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in target]
     assert [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()] == []
     assert not re.search(r"^@\w+@$", text, re.MULTILINE)  # what a generator should have filled in
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if (ROOT / "docs" / "samplers" / f"{name}.md").exists()])
+def test_recipes_of_samplers_load(name: str, tmp_path: Path) -> None:
+    """The snippets on a sampler's page are recipes of that sampler, and can be built."""
+    page = (ROOT / "docs" / "samplers" / f"{name}.md").read_text("utf-8")
+    snippets = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        (tmp_path / "recipe.toml").write_text(snippet, "utf-8")
+        recipe, graph = load(str(tmp_path / "recipe.toml")), ring_graph()
+        assert recipe.sampler.name == name
+        build_trainer(resolve(recipe, graph), graph)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/samplers/*.md")), ids=lambda page: page.stem)
+def test_recipe_snippets_are_recipes(page: Path) -> None:
+    snippets = re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        validate(tomllib.loads(snippet))

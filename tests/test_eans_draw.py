@@ -16,6 +16,7 @@ from eans.errors import UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, Vocabulary, column
 from eans.samplers import EANS, Uniform
 from eans.samplers.eans import default_clusters, default_sigma
+from eans.samplers.proposals import Gaussian
 
 ROWS, NEGATIVES = 100, 2000
 CUT = 1e-3
@@ -224,7 +225,7 @@ def test_rare_large_offsets_do_not_lose_precision():
     entities = 1 << 25
     sampler = EANS.__new__(EANS)
     torch.nn.Module.__init__(sampler)
-    sampler.num_entities, sampler.negatives, sampler.sigma, sampler.boundary = entities, 1000, 3.0, "wrap"
+    sampler.negatives, sampler.orders, sampler.proposal = 1000, 1, Gaussian(entities, 3.0, reflect=False)
     sampler.real_to_virtual = sampler.virtual_to_real = _Identity(entities)
     triples = torch.tensor([[0, 0, entities - 11]])
     drawn = sampler.draw(triples, "tail", torch.Generator().manual_seed(0))

@@ -96,7 +96,7 @@ def tied(make_graph):
 # --- ranks --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["distmult", "transe", "complex", "transd"])
+@pytest.mark.parametrize("name", ["distmult", "transe", "complex", "transd", "rescal", "transr"])
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_counts_against_brute_force(name, split, make_graph):
     graph = make_graph(15, 3, (40, 12, 12), seed=1)

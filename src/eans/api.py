@@ -137,8 +137,8 @@ def train(
 
     Args:
         graph: what to learn.
-        model: ``"transe"``, ``"transd"``, ``"distmult"``, ``"complex"`` or ``"rotate"``.
-        sampler: a method of the recipes: ``"uniform"``, ``"adv"``, ``"eans"`` or ``"eans+adv"``.
+        model: ``"transe"``, ``"transd"``, ``"distmult"``, ``"complex"``, ``"rotate"`` or ``"simple"``.
+        sampler: a method of the recipes, such as ``"uniform"``, ``"adv"``, ``"eans"``, ``"eans+adv"`` or ``"kbgan"``.
         recipe: a recipe name or file instead of model and sampler. With none of the three, the graph's default.
         out: folder to keep the run in; None keeps it in memory.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.

@@ -26,8 +26,9 @@ HITS = (1, 3, 10)
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 DEFAULT_MEMORY = 512 * 2**20
 # Numbers that a block needs per query and entity, and per query and column of the entity table: the scores and a little
-# for what counting takes; the rows that a query is made of and what lies between.
-PER_ENTITY, PER_COLUMN = 1.125, 8
+# for what counting takes; the rows that a query is made of and what lies between. A relation row that is longer than
+# the entity's (a matrix) is read besides.
+PER_ENTITY, PER_COLUMN, PER_EXCESS = 1.125, 8, 1.25
 # Most rows of a block. On a CPU a block's queries should stay in cache; a GPU wants few launches of many programs.
 MOST_ROWS = {"cpu": 1024, "cuda": 8192}
 
@@ -175,7 +176,9 @@ def rank(
 def bytes_per_query(model: Model) -> int:
     """Working memory of `rank` for each query of a block."""
     num_entities, columns = model.entity.shape
-    return model.entity.element_size() * int(PER_ENTITY * num_entities + PER_COLUMN * columns)
+    # Models that are not fused read each relation once and not for every query.
+    excess = max(0, model.relation.shape[1] - columns) if model.fused else 0
+    return model.entity.element_size() * int(PER_ENTITY * num_entities + PER_COLUMN * columns + PER_EXCESS * excess)
 
 
 def _count_block(model: Model, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:

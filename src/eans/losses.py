@@ -145,6 +145,8 @@ class SubstitutionLoss(LogSigmoid):
         positive = -(weight * logsigmoid(scores.positive + self.margin)).sum()
         negative = kernels.negative_loss(adjusted, known_true, weight, self.adversarial_temperature)
         missed = torch.where(known_true, -logsigmoid(logit), 0.0)
+        if not logit.numel():  # the means below would be 0 / 0
+            return LossTerms(positive / (2 if self.form == "reference" else 1), negative, logit.sum())
         if self.form == "reference":
             prediction = missed.sum() / known_true.sum().clamp(min=1)
             size = logit.abs().mean()
@@ -219,6 +221,11 @@ def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
 def n3_penalty(factors: Iterable[Tensor]) -> Tensor:
     """``sum |x|^3 / B`` over the batch's own rows ``[B, ...]`` (Lacroix et al., 2018)."""
     return torch.stack([factor.abs().pow(3).sum() / len(factor) for factor in factors]).sum()
+
+
+def stay_positive_penalty(total: Tensor, power: int) -> Tensor:
+    """``|S|^p`` of the sum S of all scores of a graph (Hajimoradlou & Kazemi, 2022): a scalar."""
+    return total.abs() if power == 1 else total.abs().pow(power)
 
 
 LOSSES: dict[str, type[LogSigmoid]] = {

@@ -18,13 +18,13 @@ from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError
 from eans.graph import Side
 from eans.kernels.aside import Aside
-from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty
+from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty, stay_positive_penalty
 from eans.models import Model, Scores
 from eans.optimizer import Adam
 from eans.recording import RecordedWork
 from eans.samplers import Negatives, Sampler, StepOutcome
 
-Penalty = Literal["none", "l3", "n3"]
+Penalty = Literal["none", "l3", "n3", "stay-positive"]
 Decay = Literal["drop", "linear"]
 Rows = Literal["float32", "bfloat16"]
 SHARING_FROM = 64  # negatives
@@ -78,10 +78,12 @@ class Trainer:
     Args:
         model, sampler, loss, stream: the parts; model and stream must be on `device` already.
         schedule: length and learning rates.
-        penalty, penalty_weight: ``"l3"`` on whole tables or ``"n3"`` on the batch's rows.
+        penalty, penalty_weight: ``"l3"`` on whole tables, ``"n3"`` on the batch's rows, or ``"stay-positive"`` on the
+            sum of the scores of all triples.
         seed: fixes every random number of training.
         rows: ``"bfloat16"``: on a GPU, comparisons read rounded candidate rows, half the bytes.
         device: where everything lives.
+        penalty_power: p of ``"stay-positive"``, ``|sum|^p``.
     """
 
     def __init__(
@@ -97,10 +99,16 @@ class Trainer:
         seed: int = 0,
         rows: Rows = "float32",
         device: torch.device | str = "cpu",
+        penalty_power: int = 1,
     ) -> None:
         self.model, self.sampler, self.loss, self.stream, self.schedule = model, sampler, loss, stream, schedule
         self.penalty: Penalty = penalty
         self.penalty_weight = penalty_weight
+        self.penalty_power = penalty_power
+        # What cannot work is refused here, before a run has a folder.
+        sampler.expect(stream.batch_size)
+        if penalty == "stay-positive":
+            model.total_score()
         self.seed = seed
         self.device = torch.device(device)
         self.generator = torch.Generator(self.device)
@@ -126,11 +134,14 @@ class Trainer:
     def _seeded(self, purpose: Purpose) -> torch.Generator:
         return self.generator.manual_seed(mix(self.seed, purpose, self.completed))
 
-    def _penalty(self, triples: Tensor) -> Tensor:
+    def _penalty(self, batch: Batch) -> Tensor:
         if self.penalty == "l3":
             return self.penalty_weight * l3_penalty((self.model.entity, self.model.relation))
         if self.penalty == "n3":
+            triples, _ = self.model.oriented(batch.triples, batch.side)
             return self.penalty_weight * n3_penalty(self.model.factors(triples))
+        if self.penalty == "stay-positive":
+            return self.penalty_weight * stay_positive_penalty(self.model.total_score(), self.penalty_power)
         return torch.zeros((), device=self.device)
 
     def step(self) -> LossTerms:
@@ -158,6 +169,10 @@ class Trainer:
 
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """What the device does in a step: batch, draw, scores, loss, gradients, update."""
+        with self.optimizer.collecting():
+            return self._update(rows, side)
+
+    def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         batch = self.stream.batch(rows, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
         scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
@@ -167,11 +182,10 @@ class Trainer:
         if self.loss.needs_proposal:
             proposal = self.sampler.log_proposal(batch.triples, batch.side, negatives.entities)
         terms: LossTerms = self.loss(scores, negatives.known_true, weight, proposal)
-        penalty = self._penalty(batch.triples)
+        penalty = self._penalty(batch)
         total = terms.total + penalty
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):
             raise self._diverged()
-        self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.sums += torch.stack([total, *terms, penalty]).detach()

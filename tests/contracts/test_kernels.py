@@ -12,7 +12,7 @@ from eans.kernels import reference
 from eans.kernels.reference import COMPARISONS, compare, compare_all, compare_rows, group_means, modulus, nearest
 
 # B, N, D, E. With few entities candidates repeat within and across rows.
-SHAPES = [(1, 1, 2, 1), (3, 5, 4, 7), (7, 3, 6, 2), (5, 1, 10, 11), (2, 9, 8, 4), (0, 3, 4, 5)]
+SHAPES = [(1, 1, 2, 1), (3, 5, 4, 7), (7, 3, 6, 2), (5, 1, 10, 11), (2, 9, 8, 4), (0, 3, 4, 5), (3, 0, 4, 5)]
 ONE_ROW, HUGE = 1, 1 << 30
 kinds = pytest.mark.parametrize("kind", COMPARISONS)
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))

@@ -103,6 +103,20 @@ def test_extreme_masks(name, options, known, negatives):
 
 
 @losses
+def test_without_negatives_only_the_positives_count(name, options):
+    scores, mask, weight = batch(negatives=0)
+    terms, grads = run(LOSSES[name](margin=1.0, **options), scores, mask, weight)
+    assert terms.negative == terms.substitution == 0
+    assert finite(*grads)
+    if name == "softmax":  # a positive without competitors has nothing to learn
+        assert terms.positive == 0
+        return
+    assert terms.positive > 0
+    full = LOSSES[name](margin=1.0, **options)(batch()[0]._replace(positive=scores.positive), batch()[1], weight)
+    torch.testing.assert_close(terms.positive, full.positive)
+
+
+@losses
 def test_one_row_masked_throughout_is_silent(name, options):
     """The other rows get exactly the negative loss they would get if the row's scores were anything else."""
     scores, known, weight = batch()

@@ -14,11 +14,18 @@ from torch import Tensor
 
 from eans.errors import UsageError
 from eans.graph import SIDES, Side, column
-from eans.models import MODELS, Model, TransD
+from eans.kernels import reference
+from eans.models import MODELS, Model, TransD, TransR
 
 ENTITIES, RELATIONS, DIM = 7, 3, 5
 CASES = [pytest.param(name, {}, id=name) for name in MODELS] + [
-    pytest.param("transd", {"projection": "entity-table"}, id="transd-entity-table")
+    pytest.param("transd", {"projection": "entity-table"}, id="transd-entity-table"),
+    *(
+        pytest.param(name, {"bounded": True, "score_scale": 3.0, "score_shift": -0.7}, id=f"{name}-bounded")
+        for name in ("distmult", "simple")
+    ),
+    pytest.param("transr", {"relation_dim": 4}, id="transr-narrow"),
+    pytest.param("transr", {"relation_dim": 7}, id="transr-wide"),
 ]
 models = pytest.mark.parametrize(("name", "options"), CASES)
 both_sides = pytest.mark.parametrize("side", SIDES)
@@ -50,9 +57,25 @@ def transd(model: TransD, h: int, r: int, t: int) -> float:
     return -sum(abs(a + R[r][i] - b) for i, (a, b) in enumerate(zip(moved(h), moved(t), strict=True)))
 
 
+def multilinear_tables(model: Any) -> tuple[list[list[float]], list[list[float]], float, float]:
+    """Entities, relations, factor and offset: those of the option `bounded`, or as they are."""
+    if not model.bounded:
+        return model.entity.tolist(), model.relation.tolist(), 1.0, 0.0
+    # 3.0 and -0.7 are the options of CASES.
+    return model.entity.tanh().tolist(), model.relation.tanh().tolist(), 3.0 / model.dim, -0.7
+
+
 def distmult(model: Model, h: int, r: int, t: int) -> float:
-    E, R = model.entity.tolist(), model.relation.tolist()
-    return sum(E[h][i] * R[r][i] * E[t][i] for i in range(model.dim))
+    E, R, factor, offset = multilinear_tables(model)
+    return factor * sum(E[h][i] * R[r][i] * E[t][i] for i in range(model.dim)) + offset
+
+
+def simple(model: Model, h: int, r: int, t: int) -> float:
+    E, R, factor, offset = multilinear_tables(model)
+    d = model.dim
+    forward = sum(E[h][i] * R[r][i] * E[t][d + i] for i in range(d))
+    backward = sum(E[t][i] * R[r][d + i] * E[h][d + i] for i in range(d))
+    return factor * (forward + backward) / 2 + offset
 
 
 def as_complex(row: Tensor) -> np.ndarray:
@@ -70,12 +93,42 @@ def rotate(model: Model, h: int, r: int, t: int) -> float:
     return -sum(abs(head[i] * cmath.exp(1j * raw[i] * math.pi / model.init_range) - tail[i]) for i in range(model.dim))
 
 
+def rescal(model: Model, h: int, r: int, t: int) -> float:
+    d, E, M = model.dim, model.entity.tolist(), model.relation.tolist()[r]
+    return sum(E[h][i] * M[i * d + j] * E[t][j] for i in range(d) for j in range(d))
+
+
+def transh(model: Model, h: int, r: int, t: int) -> float:
+    d, E, R = model.dim, model.entity.tolist(), model.relation.tolist()
+    length = math.sqrt(sum(x * x for x in R[r][d:]))
+    w = [x / length for x in R[r][d:]]
+
+    def projected(e: int) -> list[float]:
+        along = sum(w[i] * E[e][i] for i in range(d))
+        return [E[e][i] - along * w[i] for i in range(d)]
+
+    return -sum(abs(a + R[r][i] - b) for i, (a, b) in enumerate(zip(projected(h), projected(t), strict=True)))
+
+
+def transr(model: TransR, h: int, r: int, t: int) -> float:
+    d, k, E, R = model.dim, model.relation_dim, model.entity.tolist(), model.relation.tolist()
+
+    def mapped(e: int) -> list[float]:
+        return [sum(R[r][k + i * d + j] * E[e][j] for j in range(d)) for i in range(k)]
+
+    return -sum(abs(a + R[r][i] - b) for i, (a, b) in enumerate(zip(mapped(h), mapped(t), strict=True)))
+
+
 TEXTBOOK: dict[str, Callable[..., float]] = {
     "transe": transe,
     "transd": transd,
     "distmult": distmult,
     "complex": complex_,
     "rotate": rotate,
+    "simple": simple,
+    "rescal": rescal,
+    "transh": transh,
+    "transr": transr,
 }
 
 
@@ -250,7 +303,7 @@ def test_features_are_all_entity_parameters(name, options):
     assert model.entity_features().shape == (ENTITIES, model.entity_width * DIM)
     assert torch.equal(model.entity_features(), model.entity)
     assert [parameter for parameter, _ in model.named_parameters()] == ["entity", "relation"]
-    assert model.relation.shape == (RELATIONS + 1, model.relation_width * DIM)
+    assert model.relation.shape == (RELATIONS + 1, model.relation_columns())
 
 
 @models
@@ -267,8 +320,9 @@ def test_tables_depend_on_the_seed_alone(name, options):
 @models
 @pytest.mark.parametrize("init_range", [0.02, 3.0])
 def test_tables_fill_the_initial_range(name, options, init_range):
-    model = MODELS[name](50, 20, 8, init_range, torch.Generator().manual_seed(0), **options)
-    for table in (model.entity, model.relation):
+    model = MODELS[name](300, 200, 8, init_range, torch.Generator().manual_seed(0), **options)
+    vectors = model.relation[:, : model.relation_dim] if isinstance(model, TransR) else model.relation
+    for table in (model.entity, vectors):
         assert 0.98 * init_range < table.max() <= init_range
         assert -init_range <= table.min() < -0.98 * init_range
         assert abs(table.mean()) < 0.1 * init_range
@@ -291,6 +345,49 @@ def test_default_range_of_dot_products(name, dim):
     assert model.score(torch.stack([heads, relations, tails], 1)).std().item() == pytest.approx(0.1, rel=0.08)
 
 
+@pytest.mark.parametrize("relation_dim", [3, 8, 12])
+def test_matrices_start_near_the_identity(relation_dim):
+    """Documented: noise of at most 0.1 / sqrt(d), different for every relation."""
+    model = TransR(50, 20, 8, 0.5, torch.Generator().manual_seed(0), relation_dim=relation_dim)
+    noise = model.relation[:, relation_dim:].unflatten(1, (relation_dim, 8)) - torch.eye(relation_dim, 8)
+    bound = 0.1 / 8**0.5
+    assert 0.98 * bound < noise.abs().max() <= bound * 1.0001
+    assert len(noise.flatten(1).unique(dim=0)) == 21
+    vectors = torch.randn(1000, 8)
+    assert (vectors @ noise[0].T).norm() / vectors.norm() < 0.12
+
+
+@pytest.mark.parametrize("name", [name for name, kind in MODELS.items() if not kind.fused])
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_blocks_make_no_difference(name, rows, triples, entities, monkeypatch):
+    """Candidates that depend on the relation are made a block at a time, forwards and backwards."""
+    results = []
+    for numbers in (1 << 20, rows * entities.shape[1] * DIM):
+        monkeypatch.setitem(reference.BLOCK_ELEMENTS, "cpu", numbers)
+        model = build(name, {})
+        scores = model.training_scores(triples, "head", entities, "symmetric")
+        sum(part.square().sum() for part in scores).backward()
+        results.append([*scores, model.score_all(triples, "head"), model.entity.grad, model.relation.grad])
+    for whole, blocked in zip(*results, strict=True):
+        torch.testing.assert_close(blocked, whole)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_tensor_of_all_candidates(name, meter, monkeypatch):
+    """Nothing of the size [batch, negatives, dim] is made, let alone kept for the backward pass."""
+    monkeypatch.setitem(reference.BLOCK_ELEMENTS, "cpu", 1 << 12)
+    batch, negatives, dim = 64, 32, 8
+    model = MODELS[name](30, 3, dim)
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.randint(3, (batch, 3), generator=generator)
+    entities = torch.randint(30, (batch, negatives), generator=generator)
+    with meter:
+        scores = model.training_scores(triples, "tail", entities, "symmetric")
+        sum(part.square().sum() for part in scores).backward()
+        model.score_all(triples, "head")
+    assert meter.largest < batch * negatives * dim
+
+
 def test_projection_from_the_entity_table_needs_enough_entities():
     with pytest.raises(UsageError, match="more entities than relations"):
         TransD(3, 3, 2, projection="entity-table")
@@ -301,9 +398,40 @@ def test_projection_from_the_entity_table_needs_enough_entities():
 def test_factors_are_sizes_of_the_triples_own_rows(name, options, triples):
     model = build(name, options)
     head, relation, tail = model.entity[triples[:, 0]], model.relation[triples[:, 1]], model.entity[triples[:, 2]]
-    if options:  # the projection that the triple uses stands in the entity table
+    if options == {"projection": "entity-table"}:  # the projection that the triple uses stands in the entity table
         relation = torch.cat([relation[:, :DIM], model.entity[triples[:, 1], DIM:]], 1)
     rows = head, relation, tail
     for factor, row in zip(model.factors(triples), rows, strict=True):
         moduli = [np.abs(as_complex(one)) for one in row] if name == "complex" else row.abs().tolist()
         torch.testing.assert_close(factor, torch.tensor(np.array(moduli)))
+
+
+# --- the sum over all triples -------------------------------------------------------------------------------------
+
+
+@models
+def test_total_score_is_the_sum_over_all_triples(name, options):
+    model = build(name, options)
+    if name not in ("distmult", "simple"):
+        with pytest.raises(
+            UsageError, match=f"model '{name}' has no closed form .* use model.name 'distmult'"
+        ) as caught:
+            model.total_score()
+        assert "\n" not in str(caught.value)
+        return
+    everything = torch.cartesian_prod(torch.arange(ENTITIES), torch.arange(RELATIONS), torch.arange(ENTITIES))
+    expected = textbook(model, everything).sum() - model.offset * len(everything)
+    torch.testing.assert_close(model.total_score(), expected)
+    # Its gradient too; the substitution relation has none.
+    found = torch.autograd.grad(model.total_score(), tuple(model.parameters()))
+    scores = model.score(everything)
+    for a, b in zip(found, torch.autograd.grad(scores.sum(), tuple(model.parameters())), strict=True):
+        torch.testing.assert_close(a, b)
+    assert not found[1][-1].any()
+
+
+def test_bounded_scores_stay_within_their_bounds(triples):
+    for name in ("distmult", "simple"):
+        model = MODELS[name](7, 3, 5, 50.0, bounded=True, score_scale=2.0, score_shift=0.5)
+        scores = model.score_all(triples, "tail")
+        assert -1.5 <= scores.min() < scores.max() <= 2.5

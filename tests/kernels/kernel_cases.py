@@ -1,14 +1,16 @@
-"""What the suites of the fast kernels share: random cases, and the comparison with the float64 reference."""
+"""What the suites of the fast kernels share: random cases, and the comparison with the float64 reference and Adam."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from eans.kernels import Comparison, reference
+from eans.kernels import Comparison, UpdateKernels, reference, reference_step
+from eans.kernels.pending import collect
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13}
 
@@ -102,3 +104,70 @@ def let_interpreter_read_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+
+
+# --- updates of tables ----------------------------------------------------------------------------------------------
+
+
+def normal(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(*size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+class Operations(NamedTuple):
+    """An implementation of what a loss does with a table, and where it runs."""
+
+    compare: Any
+    gather: Any
+    cubes: Any
+    half_products: Any
+    device: str = "cpu"
+
+    def put(self, numbers: Tensor) -> Tensor:
+        return numbers.to(self.device)
+
+
+PLAIN = Operations(reference.compare, reference_step.gather, reference_step.cubes, reference_step.half_products)
+IDS = torch.tensor([[3, 0, 3], [3, 8, 1]])
+ENTITIES = torch.tensor([[3, 0, 2, 2], [8, 8, 3, 5]])
+LINE = torch.tensor([4, 8, 0, 7, 3, 1, 6, 2, 5])
+TWIN_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9}
+
+
+class Twins:
+    """The same table twice: one is updated by a kernel, which may collect parts, the other by PyTorch's own Adam."""
+
+    def __init__(
+        self,
+        fast: Operations,
+        kernels: UpdateKernels,
+        rows: int,
+        columns: int,
+        ordered: bool = False,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        start = normal(rows, columns, seed=3)
+        self.operations, self.kernels = fast, kernels
+        self.fast, self.plain = nn.Parameter(fast.put(start).to(dtype)), nn.Parameter(start.clone())
+        line = (fast.put(LINE), fast.put(torch.argsort(LINE))) if ordered else None
+        self.pending = collect(self.fast, line) if kernels.COLLECTS else None
+        self.rate = fast.put(torch.tensor(0.1, dtype=torch.float64))
+        self.adam = torch.optim.Adam([self.plain], lr=0.1)
+        self.state = [torch.zeros_like(self.fast), torch.zeros_like(self.fast)]
+        self.count = fast.put(torch.zeros(()))
+
+    def step(self, loss: Callable[[Operations, Tensor], Tensor]) -> None:
+        """`loss` is called with the fast operations and their table, then with the reference."""
+        self.fast.grad = self.plain.grad = None
+        loss(self.operations, self.fast).backward()
+        loss(PLAIN, self.plain).backward()
+        factors = self.fast.new_empty(2)
+        self.kernels.advance(self.count, self.rate, (0.9, 0.999), factors)
+        with torch.no_grad():
+            self.kernels.update(self.fast, *self.state, factors, self.pending, self.fast.grad, (0.9, 0.999), 1e-8)
+        if self.pending is not None:
+            self.pending.clear()
+        self.adam.step()
+        tolerance = TWIN_TOLERANCE[self.fast.dtype]
+        torch.testing.assert_close(
+            self.fast.detach().cpu().double(), self.plain.detach(), rtol=tolerance, atol=tolerance / 100
+        )

@@ -83,7 +83,9 @@ def test_float32(kind: Comparison) -> None:
 
 
 @pytest.mark.usefixtures("_poisoned_buffers")
-@pytest.mark.parametrize("shape", [Shape(1, 1, 1, 2, 1), Shape(2, 5, 1, 2, 4), Shape(1, 1, 6, 34, 3)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [Shape(1, 1, 1, 2, 1), Shape(2, 5, 1, 2, 4), Shape(1, 1, 6, 34, 3), Shape(2, 3, 0, 4, 5)], ids=str
+)
 @pytest.mark.parametrize("kind", COMPARISONS)
 def test_small_extents(kind: Comparison, shape: Shape) -> None:
     assert_equal_to_reference(triton_compare, kind, make_case(shape, shifted=False))

@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 
 pytest.importorskip("triton")
 
-from kernel_cases import poison
+from kernel_cases import ENTITIES, poison
 from test_triton import _readable_loop_bounds, _small_tiles  # noqa: F401  (fixtures)
 
 from eans.kernels import (
@@ -31,7 +31,7 @@ from eans.kernels import (
     triton_update,
     triton_vectors,
 )
-from eans.kernels.pending import collect, pending_of
+from eans.kernels.pending import collect
 from eans.kernels.triton_tiles import Tile
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -193,115 +193,7 @@ def test_a_loss_that_is_not_finite_shows() -> None:
     assert triton_loss.loss_terms(normal(4), negative, None, known, weight, 1.0, 1.0, 0.0, 0.0)[1].isnan()
 
 
-# --- tables and optimizer -------------------------------------------------------------------------------------------
-
-
-class Twins:
-    """The same table twice: one collects parts and is updated by the kernel, the other is left to PyTorch."""
-
-    def __init__(self, rows: int, columns: int, line: tuple[Tensor, Tensor] | None = None) -> None:
-        start = normal(rows, columns, seed=3)
-        self.fast, self.plain = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-        self.pending = collect(self.fast, line)
-        self.rate = torch.tensor(0.1, dtype=torch.float64, device=DEVICE)
-        self.adam = torch.optim.Adam([self.plain], lr=0.1)
-        self.state = [torch.zeros_like(start), torch.zeros_like(start)]
-        self.count = torch.zeros((), device=DEVICE)
-
-    def step(self, loss: Callable[[Any, Tensor], Tensor]) -> None:
-        """`loss` is called with the fast module of operations and its table, then with the reference."""
-        self.fast.grad = self.plain.grad = None
-        loss(FAST, self.fast).backward()
-        loss(PLAIN, self.plain).backward()
-        factors = self.fast.new_empty(2)
-        triton_update.advance(self.count, self.rate, (0.9, 0.999), factors)
-        with torch.no_grad():
-            triton_update.update(self.fast, *self.state, factors, self.pending, self.fast.grad, (0.9, 0.999), 1e-8)
-        self.pending.clear()
-        self.adam.step()
-        torch.testing.assert_close(self.fast.detach(), self.plain.detach(), rtol=1e-9, atol=1e-11)
-
-
-class FAST:
-    compare = staticmethod(triton_compare.compare)
-    gather = staticmethod(triton_tables.gather)
-    cubes = staticmethod(triton_tables.cubes)
-    half_products = staticmethod(triton_tables.half_products)
-
-
-class PLAIN:
-    compare = staticmethod(reference.compare)
-    gather = staticmethod(reference_step.gather)
-    cubes = staticmethod(reference_step.cubes)
-    half_products = staticmethod(reference_step.half_products)
-
-
-IDS = torch.tensor([[3, 0, 3], [3, 8, 1]], device=DEVICE)
-ENTITIES = torch.tensor([[3, 0, 2, 2], [8, 8, 3, 5]], device=DEVICE)
-LINE = torch.tensor([4, 8, 0, 7, 3, 1, 6, 2, 5], device=DEVICE)
-
-
-def line() -> tuple[Tensor, Tensor]:
-    return LINE, torch.argsort(LINE)
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("kind", COMPARISONS)
-def test_update_with_candidates_and_rows(
-    kind: Comparison, count: int, ordered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sorts: list[int] = []
-    sort = triton_update.sorted_ids
-    monkeypatch.setattr(triton_update, "sorted_ids", lambda ids, size: sorts.append(len(ids)) or sort(ids, size))
-    twins = Twins(9, 22, line() if ordered else None)
-    queries = normal(count, 2, 22, seed=4)
-    for seed in range(2):
-        outer, rows = normal(min(count, 2), 2, 4, seed=seed), normal(2, 3, 22, seed=seed + 7)
-
-        def loss(ops: Any, table: Tensor, outer: Tensor = outer, rows: Tensor = rows, seed: int = seed) -> Tensor:
-            early = seed == 0
-            gathered = ops.gather(table, IDS) if early else None
-            scores = ops.compare(kind, queries, table, ENTITIES, None, None, True)
-            if gathered is None:  # too late for what was planned at the comparison
-                gathered = ops.gather(table, IDS)
-            total: Tensor = (scores * outer).sum() + (gathered * rows).sum()
-            return total
-
-        sorts.clear()
-        twins.step(loss)
-        assert twins.fast.grad is None
-        assert len(sorts) == 1 + seed  # once ahead; again where the plan did not hold
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_update_with_everything_at_once(ordered: bool) -> None:
-    twins = Twins(9, 22, line() if ordered else None)
-    queries, shifts, outer = normal(2, 2, 11, seed=4), normal(2, 2, 11, seed=5), normal(2, 2, 4, seed=6)
-    rows = normal(2, 3, 22, seed=7)
-
-    def loss(ops: Any, table: Tensor) -> Tensor:
-        gathered = ops.gather(table, IDS)
-        scores = ops.compare("l1", queries, table[:, :11], ENTITIES, shifts, ops.half_products(table))
-        total: Tensor = (scores * outer).sum() + (gathered * rows).sum() + 0.1 * ops.cubes(table)
-        return total + table.square().sum()  # what no kernel knows of
-
-    for _ in range(2):
-        twins.step(loss)
-        assert twins.fast.grad is not None
-
-
-def test_update_with_two_gathers_and_two_comparisons() -> None:
-    twins = Twins(9, 12)
-    queries, outer = normal(1, 2, 12, seed=4), normal(1, 2, 4, seed=6)
-
-    def loss(ops: Any, table: Tensor) -> Tensor:
-        first, second = (ops.compare(kind, queries, table, ENTITIES, None, None) for kind in ("l1", "dot"))
-        third = ops.compare("dot", queries, table, ENTITIES, None, None)
-        total: Tensor = ((first + second + third) * outer).sum()
-        return total + ops.gather(table, IDS).sum() + ops.gather(table, IDS[0, :1]).square().sum()
-
-    twins.step(loss)
+# --- rounded rows -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", COMPARISONS)
@@ -313,17 +205,17 @@ def test_rounded_rows(kind: Comparison) -> None:
     queries, outer = normal(3, 2, 22, seed=4).float(), normal(2, 2, 4, seed=5).float()
 
     def scores(ops: Any, rows: Tensor, wanted: Tensor) -> Tensor:
-        found: Tensor = ops.compare(kind, wanted, rows, ENTITIES, None, None, True)
+        found: Tensor = ops.compare(kind, wanted, rows, ENTITIES.to(DEVICE), None, None, True)
         return found
 
-    found = with_gradients(lambda wanted: scores(FAST, table, wanted), queries)
-    expected = with_gradients(lambda wanted: scores(PLAIN, pending.rounded.float(), wanted), queries)
+    found = with_gradients(lambda wanted: scores(triton_compare, table, wanted), queries)
+    expected = with_gradients(lambda wanted: scores(reference, pending.rounded.float(), wanted), queries)
     assert_same(found, expected, 1e-5)
     pending.clear()
 
-    (scores(FAST, table, queries) * outer).sum().backward()
+    (scores(triton_compare, table, queries) * outer).sum().backward()
     exact = nn.Parameter(table.detach().clone())
-    (scores(PLAIN, exact, queries) * outer).sum().backward()
+    (scores(reference, exact, queries) * outer).sum().backward()
     adam = torch.optim.Adam([exact], lr=0.1)
     adam.step()
     factors = table.new_empty(2)
@@ -337,38 +229,3 @@ def test_rounded_rows(kind: Comparison) -> None:
     torch.testing.assert_close(
         pending.rounded.float(), table.detach(), rtol=2**-7 if DEVICE == "cpu" else 2**-8, atol=0
     )
-
-
-@pytest.mark.parametrize("used", [True, False])
-def test_rows_without_a_gradient_move_by_their_momentum(used: bool) -> None:
-    twins = Twins(9, 12)
-    twins.step(lambda ops, table: ops.gather(table, IDS).square().sum())
-    before = twins.fast.detach().clone()
-    twins.step(lambda ops, table: ops.gather(table, IDS[:, 1]).square().sum() if used else ops.cubes(table) * 0)
-    assert (twins.fast[3] != before[3]).all()
-    assert torch.equal(twins.fast[4], before[4])
-
-
-def test_views_that_do_not_lead_are_left_to_autograd() -> None:
-    table = nn.Parameter(normal(4, 6))
-    collect(table)
-    assert pending_of(table) is pending_of(table[:, :3]) is not None
-    assert pending_of(table[:, 3:]) is None
-    assert pending_of(table[1:]) is None
-    assert pending_of(table[::2, :3]) is None
-    assert pending_of(normal(4, 6)) is None
-
-
-def test_scores_without_gradients_leave_nothing_behind() -> None:
-    """Between two steps a sampler or an inspection may score candidates; the next step must plan for its own."""
-    twins = Twins(9, 12)
-    pending = pending_of(twins.fast)
-    assert pending is not None
-    queries = normal(1, 2, 12, seed=4)
-    with torch.no_grad():
-        triton_compare.compare("dot", queries, twins.fast, ENTITIES)
-        triton_tables.gather(twins.fast, IDS)
-    assert pending.plan is None
-    assert not pending.gathered
-    triton_compare.compare("dot", queries, twins.fast, ENTITIES)
-    assert pending.plan is not None

@@ -1,7 +1,8 @@
 """Kernels behind one switch; models, samplers and losses never know which implementation runs.
 
-`eans.kernels.reference` and `eans.kernels.reference_step` define every operation in plain PyTorch. `choose` (or the
-environment variable ``EANS_KERNELS``) picks an implementation; operations that it does not have stay with PyTorch:
+The modules ``reference``, ``reference_step`` and ``reference_update`` define every operation in plain PyTorch. `choose`
+(or the environment variable ``EANS_KERNELS``) picks an implementation; operations that it does not have stay with
+PyTorch:
 
 =============  ===========================================================================
 ``auto``       Triton for tensors on a CUDA GPU, Numba on a CPU, else the reference
@@ -27,6 +28,7 @@ from torch import Tensor
 from eans.errors import UsageError, did_you_mean
 from eans.kernels.reference import COMPARISONS, Comparison, Counts, modulus
 from eans.kernels.reference_step import fold, negative_loss, repeats
+from eans.kernels.reference_update import UpdateKernels
 
 Implementation = Literal["auto", "triton", "numba", "reference"]
 
@@ -35,6 +37,7 @@ __all__ = [
     "Comparison",
     "Counts",
     "Implementation",
+    "UpdateKernels",
     "choose",
     "compare",
     "compare_all",
@@ -84,7 +87,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "complex_product": "triton_vectors",
         "count_better": "triton_rank",
         "cubes": "triton_tables",
-        "gather": "triton_tables",
+        "gather": "pending_tables",
         "group_means": "triton_nearest",
         "half_products": "triton_tables",
         "label": "triton_sampling",
@@ -94,7 +97,15 @@ _HOMES: dict[str, dict[str, str]] = {
         "step_along": "triton_sampling",
         "take": "triton_sort",
     },
-    "numba": {"compare": "numba_compare", "compare_all": "numba_compare", "count_better": "numba_rank"},
+    "numba": {
+        "compare": "numba_compare",
+        "compare_all": "numba_compare",
+        "count_better": "numba_rank",
+        "cubes": "numba_tables",
+        "gather": "pending_tables",
+        "group_means": "numba_tables",
+        "half_products": "numba_tables",
+    },
 }
 
 
@@ -158,9 +169,9 @@ def _call(operation: str, device: torch.device, *arguments: Any) -> Any:
     return _function(_implementation(device), operation)(*arguments)
 
 
-def optimizer_kernels(device: torch.device) -> Any | None:
-    """The module that updates tables from parts of their gradients, or None where the implementation has none."""
-    return import_module("eans.kernels.triton_update") if _implementation(device) == "triton" else None
+def optimizer_kernels(device: torch.device) -> UpdateKernels:
+    """The module of the chosen implementation that updates tables."""
+    return cast(UpdateKernels, import_module(f"eans.kernels.{_implementation(device)}_update"))
 
 
 def compare(

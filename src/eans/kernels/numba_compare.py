@@ -24,6 +24,7 @@ from torch.nn.functional import embedding
 from eans.kernels.numba_gradients import gradients
 from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, pairs_by_entity, width_of
 from eans.kernels.numba_threads import compiled, cuts, inlined, share, threads_for
+from eans.kernels.pending import pending_of
 from eans.kernels.reference import Comparison, with_mean_rest
 
 __all__ = ["compare", "compare_all"]
@@ -153,10 +154,11 @@ class _Compare(torch.autograd.Function):
         scalars: Tensor | None,
     ) -> Tensor:
         queries, entities = queries.contiguous(), entities.contiguous()
+        waiting = pending_of(table)
         table = table if table.stride(1) == 1 else table.contiguous()
         if shifts is not None and scalars is not None:
             shifts, scalars = shifts.contiguous(), scalars.contiguous()
-        ctx.kind = kind
+        ctx.kind, ctx.pending = kind, waiting
         ctx.pairs = pairs_by_entity(entities, len(table))
         ctx.save_for_backward(queries, table, shifts, scalars)
         scores = _scores(kind, queries, table, ctx.pairs, shifts, scalars)
@@ -169,6 +171,9 @@ class _Compare(torch.autograd.Function):
         to_queries, to_table, to_shifts, to_scalars = gradients(
             ctx.kind, gradient.contiguous(), queries, table, ctx.pairs, shifts, scalars
         )
+        if ctx.pending is not None and not ctx.pending.leading:
+            ctx.pending.leading.append(to_table)
+            return None, to_queries, None, None, to_shifts, to_scalars
         return None, to_queries, to_table, None, to_shifts, to_scalars
 
 

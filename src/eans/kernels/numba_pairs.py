@@ -65,6 +65,33 @@ def width_of(kind: Comparison, dim: int) -> int:
     return dim // 2
 
 
+@compiled
+def _sort_segments(order, starts, ids):
+    starts[:] = 0
+    two = uint64(2)
+    for i in range(len(ids)):
+        starts[uint64(ids[i]) + two] += 1
+    for v in range(two, uint64(len(starts))):
+        starts[v] += starts[v - uint64(1)]
+    # While a segment is filled, its start stands one place too far to the right and moves to its end.
+    for i in range(len(ids)):
+        v = uint64(ids[i]) + uint64(1)
+        order[uint64(starts[v])] = i
+        starts[v] += 1
+
+
+def segments(ids: Tensor, size: int) -> tuple[Any, Any]:
+    """Where each of the numbers 0 .. `size` - 1 stands in `ids` int64 ``[M]``, which has no others.
+
+    Returns:
+        order int64 ``[M]`` and starts int64 ``[size + 2]``: v stands at ``order[starts[v] : starts[v + 1]]``, ascending
+        (the last start is of no use).
+    """
+    order, starts = np.empty(len(ids), np.int64), np.empty(size + 2, np.int64)
+    _sort_segments(order, starts, flat(ids.contiguous()))
+    return order, starts
+
+
 class Pairs(NamedTuple):
     """The pairs (positive, candidate) in the order of their entities: three arrays int64 ``[B * N]``.
 

@@ -2,8 +2,8 @@
 
 Adding up the gradient of an entity table costs more memory traffic than using it: autograd makes a table of the same
 size for every use of the table and adds these. An optimizer that adds the parts up itself asks the table to collect
-them (`collect`); kernels that know how then leave a part here and give autograd nothing. Whatever else has a gradient
-still arrives in ``table.grad``, so nothing is lost where a kernel does not know.
+them (`collect`); while `Pending.on`, kernels that know how leave a part here and give autograd nothing. Whatever else
+has a gradient still arrives in ``table.grad``, so nothing is lost where a kernel does not know.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Pending:
         line: an order of the rows in which those that are used together stand close: the row at each place and the
             place of each row, int64 ``[E]``; None for the table's own order.
         aside: where the uses are sorted while the scores are computed.
+        on: does the table collect at the moment? Otherwise it is a parameter like any other.
         rounded: the table in bfloat16, ``[E, F]``, which comparisons read instead; None for the table itself.
         candidates: at most one.
         rows: of gathered rows.
@@ -78,6 +79,7 @@ class Pending:
 
     line: tuple[Tensor, Tensor] | None
     aside: Aside
+    on: bool = True
     rounded: Tensor | None = None
     candidates: list[CandidateGradient] = field(default_factory=list)
     rows: list[RowGradient] = field(default_factory=list)
@@ -117,6 +119,12 @@ def pending_of(table: Tensor) -> Pending | None:
     """Where to leave parts of the gradient of a table, or of a view of its leading columns; None: nowhere."""
     base: Any = table if table._base is None else table._base
     pending: Pending | None = getattr(base, "pending", None)
-    if pending is None or len(base) != len(table) or table.storage_offset() or table.stride() != base.stride():
+    if (
+        pending is None
+        or not pending.on
+        or len(base) != len(table)
+        or table.storage_offset()
+        or table.stride() != base.stride()
+    ):
         return None
     return pending

@@ -67,13 +67,13 @@ def _slope(kind: Comparison, difference: Tensor) -> Tensor:
     return difference
 
 
-def _blocks(batch: int, elements_per_row: int, device: torch.device) -> Iterator[slice]:
+def blocks(batch: int, elements_per_row: int, device: torch.device) -> Iterator[slice]:
     size = max(1, BLOCK_ELEMENTS.get(device.type, 1 << 18) // max(1, elements_per_row))
     for start in range(0, batch, size):
         yield slice(start, min(start + size, batch))
 
 
-def _accumulate_rows(table: Tensor, entities: Tensor, rows: Tensor) -> None:
+def accumulate_rows(table: Tensor, entities: Tensor, rows: Tensor) -> None:
     """``table[entities] += rows`` with repeats, in a fixed order (so the same bits every time).
 
     `embedding_dense_backward` is several times faster than `index_add_` on a CPU and deterministic on a GPU. On a CPU
@@ -104,7 +104,7 @@ class _Compare(torch.autograd.Function):
         ctx.save_for_backward(queries, table, entities, shifts, scalars)
         count, batch, dim = queries.shape
         scores = queries.new_empty(count, batch, entities.shape[1])
-        for block in _blocks(batch, entities.shape[1] * dim, queries.device):
+        for block in blocks(batch, entities.shape[1] * dim, queries.device):
             rows = embedding(entities[block], table)
             for index in range(count):
                 candidate = rows
@@ -126,7 +126,7 @@ class _Compare(torch.autograd.Function):
         to_queries, to_table = torch.empty_like(queries), torch.zeros_like(table)
         to_shifts = None if shifts is None else torch.empty_like(shifts)
         to_scalars = None if scalars is None else torch.zeros_like(scalars)
-        for block in _blocks(batch, entities.shape[1] * dim, queries.device):
+        for block in blocks(batch, entities.shape[1] * dim, queries.device):
             ids = entities[block]
             rows = embedding(ids, table)
             to_rows: Tensor | None = None
@@ -148,9 +148,9 @@ class _Compare(torch.autograd.Function):
                     to_row_scalars = part if to_row_scalars is None else to_row_scalars + part
                 to_rows = to_candidate if to_rows is None else to_rows.add_(to_candidate)
             assert to_rows is not None
-            _accumulate_rows(to_table, ids, to_rows)
+            accumulate_rows(to_table, ids, to_rows)
             if to_scalars is not None and to_row_scalars is not None:
-                _accumulate_rows(to_scalars[:, None], ids, to_row_scalars[..., None])
+                accumulate_rows(to_scalars[:, None], ids, to_row_scalars[..., None])
         return None, to_queries, to_table, None, to_shifts, to_scalars
 
 
@@ -199,7 +199,7 @@ def compare_all(
         if kind == "l1":
             return torch.cdist(queries, table, p=1.0).neg_()
     scores = queries.new_empty(len(queries), len(table))
-    for block in _blocks(len(table), queries.shape[1], queries.device):
+    for block in blocks(len(table), queries.shape[1], queries.device):
         for index in range(len(queries)):
             candidate = table[block]
             if shifts is not None and scalars is not None:
@@ -216,7 +216,7 @@ def nearest(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     labels = torch.empty(len(points), dtype=torch.int64, device=points.device)
     distances = points.new_empty(len(points))
     norms = centroids.square().sum(1)
-    for block in _blocks(len(points), len(centroids), points.device):
+    for block in blocks(len(points), len(centroids), points.device):
         partial, labels[block] = torch.addmm(norms, points[block], centroids.T, alpha=-2.0).min(1)
         distances[block] = partial + points[block].square().sum(1)
     return labels, distances.clamp_(min=0.0)
@@ -260,14 +260,14 @@ def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, sto
     batch, num_entities = scores.shape
     target = scores.gather(1, truth[:, None])
     counts = Counts(*(torch.empty(batch, dtype=torch.int64, device=scores.device) for _ in range(3)))
-    for block in _blocks(batch, num_entities, scores.device):
+    for block in blocks(batch, num_entities, scores.device):
         part = scores[block]
         counts.greater[block] = (part > target[block]).sum(1)
         counts.equal[block] = (part == target[block]).sum(1) - 1  # the true entity itself
         counts.nan[block] = torch.isnan(part).sum(1)
     ends = (stop - start).cumsum(0)
     # (row, answer) pairs a few at a time: one row may have almost as many answers as there are entities.
-    for block in _blocks(int(ends[-1]) if batch else 0, 16, scores.device):
+    for block in blocks(int(ends[-1]) if batch else 0, 16, scores.device):
         pair = torch.arange(block.start, block.stop, device=scores.device)
         row = torch.searchsorted(ends, pair, right=True)
         entity = keys[stop[row] - ends[row] + pair] % num_entities

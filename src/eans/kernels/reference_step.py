@@ -122,6 +122,8 @@ def negative_shares(logits: Tensor, known_true: Tensor, temperature: float) -> T
 
     Equal weights count masked negatives in N; adversarial ones sum to 1 over the unmasked.
     """
+    if not logits.shape[1]:  # a row without negatives has no maximum either
+        return torch.zeros_like(logits)
     unmasked = ~known_true
     if temperature == 0.0:
         return unmasked.to(logits.dtype) / logits.shape[1]
@@ -167,5 +169,6 @@ def loss_terms(
     logit = substitution + margin
     down = negative_loss(negative + margin - substitution_regularization * logit, known_true, weight, temperature)
     missed = torch.where(known_true, -logsigmoid(logit), 0.0).sum() / known_true.sum().clamp(min=1)
-    predicted = substitution_weight * missed + substitution_regularization * logit.abs().mean()
+    size = logit.abs().mean() if logit.numel() else logit.sum()  # no negatives: 0, not 0 / 0
+    predicted = substitution_weight * missed + substitution_regularization * size
     return torch.stack([up / 2, down / 2, predicted])

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from eans.kernels import reference
 from eans.kernels.pending import CandidateGradient, pending_of
 from eans.kernels.reference import Comparison, with_mean_rest
 from eans.kernels.triton_entity import entity_gradients
@@ -224,7 +225,7 @@ class _Compare(torch.autograd.Function):
         if ctx.pending is not None and ctx.pending.rounded is not None:
             rows = ctx.pending.rounded[:, : table.shape[1]]
         ctx.save_for_backward(queries, table, rows, entities, shifts, scalars)
-        # A plan that no update follows would be taken for that of the next step.
+        # Scores that a sampler asks for between two steps have no gradient, whatever the table says that it needs.
         if learns and ctx.pending is not None and ctx.pending.plan is None and ctx.needs_input_grad[2]:
             plan(ctx.pending, entities, len(table))
         with torch.cuda.device_of(queries):
@@ -271,6 +272,8 @@ def compare(
     mean_rest: bool = False,
 ) -> Tensor:
     """`reference.compare`, compiled; float32 or float64."""
+    if entities.numel() == 0:  # nothing to launch
+        return reference.compare(kind, queries, table, entities, shifts, scalars, mean_rest)
     if shifts is None or scalars is None:
         shifts = scalars = None
     if len(queries) > MOST_QUERIES:

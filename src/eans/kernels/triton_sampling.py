@@ -131,6 +131,8 @@ def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, rep
     """`reference_step.label`."""
     batch, negatives = entities.shape
     known = torch.empty(batch, negatives, dtype=torch.bool, device=entities.device)
+    if entities.numel() == 0:
+        return known
     columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
     with torch.cuda.device_of(entities):
         _label_kernel[(batch * triton.cdiv(negatives, columns),)](

@@ -20,6 +20,7 @@ from eans.kernels.triton_entity import ENTITY_TILES, last_use, walk_pairs
 from eans.kernels.triton_sort import sorted_ids
 from eans.kernels.triton_tiles import Tile, fitted, load_planes
 
+COLLECTS, ROUNDS = True, True
 # Rows are uses of one row of the table. Where a row has few of them on average, Adam's own traffic counts most.
 PLAIN_TILE, FEW_TILE, FEW_USES = Tile(4, 256, 1), Tile(1, 512, 2), 4
 
@@ -37,7 +38,7 @@ def _advance_kernel(step, factors, rate, BETA1: tl.constexpr, BETA2: tl.constexp
 
 
 def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor) -> None:
-    """Add 1 to the counter `step` and set `out` ``[2]`` to what `update` needs; nothing waits for the device."""
+    """See `eans.kernels.reference_update.UpdateKernels`; nothing waits for the device."""
     _advance_kernel[(1,)](step, out, rate, BETA1=betas[0], BETA2=betas[1])
 
 
@@ -214,20 +215,13 @@ def update(
     averages: Tensor,
     squares: Tensor,
     factors: Tensor,
-    pending: Pending,
+    pending: Pending | None,
     dense: Tensor | None,
     betas: tuple[float, float],
     epsilon: float,
 ) -> None:
-    """One step of Adam in place, with the gradient ``dense`` plus all pending parts.
-
-    Args:
-        table, averages, squares: ``[E, F]``: the numbers and Adam's two moments.
-        factors: from `advance`.
-        pending: parts of the gradient.
-        dense: ``[E, F]`` or None: the rest of it.
-        betas, epsilon: of Adam.
-    """
+    """See `eans.kernels.reference_update.UpdateKernels`."""
+    assert pending is not None
     num_rows, full = table.shape
     candidates = pending.candidates[0] if pending.candidates else None
     parts = sorted(pending.rows, key=lambda part: part.ticket)

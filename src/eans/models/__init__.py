@@ -3,9 +3,13 @@
 from eans.models.base import Model, Query, Scores, Substitution
 from eans.models.complex import ComplEx
 from eans.models.distmult import DistMult
+from eans.models.rescal import RESCAL
 from eans.models.rotate import RotatE
+from eans.models.simple import SimplE
 from eans.models.transd import TransD
 from eans.models.transe import TransE
+from eans.models.transh import TransH
+from eans.models.transr import TransR
 
 MODELS: dict[str, type[Model]] = {
     "transe": TransE,
@@ -13,6 +17,25 @@ MODELS: dict[str, type[Model]] = {
     "distmult": DistMult,
     "complex": ComplEx,
     "rotate": RotatE,
+    "simple": SimplE,
+    "rescal": RESCAL,
+    "transh": TransH,
+    "transr": TransR,
 }
 
-__all__ = ["MODELS", "ComplEx", "DistMult", "Model", "Query", "RotatE", "Scores", "Substitution", "TransD", "TransE"]
+__all__ = [
+    "MODELS",
+    "RESCAL",
+    "ComplEx",
+    "DistMult",
+    "Model",
+    "Query",
+    "RotatE",
+    "Scores",
+    "SimplE",
+    "Substitution",
+    "TransD",
+    "TransE",
+    "TransH",
+    "TransR",
+]

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from eans import kernels
+from eans.errors import UsageError
 from eans.graph import HEAD, RELATION, TAIL, Side, column, opposite
 
 Substitution = Literal["symmetric", "one-way"]
+# Numbers of relation rows that `score_relations` reads at once; a row may be a matrix.
+RELATION_NUMBERS = 1 << 23
 
 
 class Query(NamedTuple):
@@ -23,7 +26,8 @@ class Query(NamedTuple):
 
     Attributes:
         vector: ``[B, D]``.
-        shift: ``[B, D]`` or None: the direction along which a candidate moves (TransD).
+        shift: ``[B, S]``, ``[1, S]`` for all, or None: what `Model.candidate` does to a candidate. In TransD the
+            direction along which it moves; in models that are not fused, whatever else they need of the relation.
     """
 
     vector: Tensor
@@ -57,17 +61,24 @@ class Model(nn.Module, ABC):
     "substitution" relation of EANS. A subclass states the widths F and G in units of `dim`, the comparison, and
     `query`.
 
+    With reciprocal relations the table has ``2R + 1`` rows: row ``R + r`` is the inverse of relation r, and every
+    question for a head, (?, r, t), is asked as one for a tail, (t, R + r, ?). `score` and `score_relations` are the
+    tail direction.
+
     Args:
         num_entities, num_relations: sizes of the graph.
         dim: the nominal width d; complex models store 2d numbers per entity.
         init_range: tables start uniform in ``+-init_range``; None for `default_range`.
         generator: source of the initial values.
+        reciprocal: give every relation a second row for questions about heads.
     """
 
     comparison: ClassVar[kernels.Comparison]
     entity_width: ClassVar[int] = 1
     relation_width: ClassVar[int] = 1
     candidate_width: ClassVar[int] = 1  # leading columns of an entity row (in units of dim) that are compared
+    offset: float = 0.0  # added to every score
+    fused: ClassVar[bool] = True  # candidates are compared by the kernels as they stand in the table
 
     def __init__(
         self,
@@ -76,20 +87,27 @@ class Model(nn.Module, ABC):
         dim: int,
         init_range: float | None = None,
         generator: torch.Generator | None = None,
+        reciprocal: bool = False,
     ) -> None:
         super().__init__()
         self.num_entities = num_entities
         self.num_relations = num_relations
         self.dim = dim
+        self.reciprocal = reciprocal
+        self.substitution_relation = num_relations * (2 if reciprocal else 1)
         self.init_range = init_range if init_range is not None else self.default_range(dim)
         self.entity = nn.Parameter(torch.empty(num_entities, self.entity_width * dim))
-        self.relation = nn.Parameter(torch.empty(num_relations + 1, self.relation_width * dim))
+        self.relation = nn.Parameter(torch.empty(self.substitution_relation + 1, self.relation_columns()))
         self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw fresh initial tables."""
         for table in (self.entity, self.relation):
             nn.init.uniform_(table, -self.init_range, self.init_range, generator=generator)
+
+    def relation_columns(self) -> int:
+        """G, the numbers of a relation row; a model whose rows are no multiple of `dim` says so here."""
+        return self.relation_width * self.dim
 
     @classmethod
     def default_margin(cls) -> float:
@@ -121,7 +139,7 @@ class Model(nn.Module, ABC):
         return kernels.gather(self.relation, relations)
 
     def candidate_table(self) -> Tensor:
-        """The columns of `entity` that are compared with queries: a view ``[E, D]``."""
+        """What is compared with queries, ``[E, D]``: a view of columns of `entity`, or a table made from it."""
         return self.entity[:, : self.candidate_width * self.dim]
 
     def candidate_scalars(self, rows: Tensor) -> Tensor | None:
@@ -141,19 +159,44 @@ class Model(nn.Module, ABC):
             self.entity_rows(triples[:, TAIL]).abs(),
         )
 
+    def total_score(self) -> Tensor:
+        """The sum of the scores of all ``E R E`` triples, offset and substitution relation left out: a scalar.
+
+        Only models with a closed form have it; the others refuse.
+        """
+        raise UsageError(
+            f"model '{type(self).__name__.lower()}' has no closed form of the sum over all triples, which "
+            "loss.penalty 'stay-positive' needs; use model.name 'distmult' or 'simple'"
+        )
+
+    def oriented(self, triples: Tensor, side: Side) -> tuple[Tensor, Side]:
+        """The question for the `side` of triples ``[B, 3]`` as the tables answer it: triples ``[B, 3]`` and side.
+
+        With reciprocal relations (h, r, t) turns into (t, R + r, h) where the head is asked for.
+        """
+        if not self.reciprocal or side == "tail":
+            return triples, side
+        head, relation, tail = triples.unbind(1)
+        return torch.stack((tail, relation + self.num_relations, head), dim=1), "tail"
+
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
-        """What is compared of entity rows ``[B, F]``, moved along the query's shift: ``[B, D]``."""
+        """What is compared of entity rows ``[B, F]``, changed by the query's shift: ``[B, D]``."""
         columns = rows[..., : self.candidate_width * self.dim]
         scalars = self.candidate_scalars(rows)
         return columns if shift is None or scalars is None else columns + scalars[..., None] * shift
 
     def _compare_positive(self, query: Query, rows: Tensor) -> Tensor:
-        return kernels.compare_rows(self.comparison, query.vector, self.candidate(rows, query.shift))
+        scores = kernels.compare_rows(self.comparison, query.vector, self.candidate(rows, query.shift))
+        return scores + self.offset if self.offset else scores
 
-    def _compare_candidates(self, queries: list[Query], entities: Tensor) -> Tensor:
-        """Scores of the first query, and the mean score of the others: ``[min(Q, 2), B, N]``."""
+    def compare_candidates(self, queries: list[Query], entities: Tensor) -> Tensor:
+        """Scores of the first query, and the mean score of the others: ``[min(Q, 2), B, N]``.
+
+        The candidates int64 ``[B, N]`` of a positive are compared with all of its queries, ``[B, ...]`` each. This and
+        `compare_all` are what a model overrides whose candidates are more than rows of the table.
+        """
         shifts = [query.shift.expand_as(query.vector) for query in queries if query.shift is not None]
-        return kernels.compare(
+        scores = kernels.compare(
             self.comparison,
             torch.stack([query.vector for query in queries]),
             self.candidate_table(),
@@ -162,39 +205,51 @@ class Model(nn.Module, ABC):
             self.candidate_scalars(self.entity),
             mean_rest=True,
         )
+        return scores + self.offset if self.offset else scores
+
+    def compare_all(self, triples: Tensor, side: Side) -> Tensor:
+        """`score_all` of `oriented` triples, without gradients: ``[B, E]``."""
+        anchor = self.entity_rows(triples[:, column(opposite(side))])
+        query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
+        return kernels.compare_all(
+            self.comparison,
+            query.vector,
+            self.candidate_table(),
+            query.shift,
+            self.candidate_scalars(self.entity),
+        )
 
     def score(self, triples: Tensor) -> Tensor:
-        """Plausibility of triples ``[B, 3]``: ``[B]``."""
+        """Plausibility of triples ``[B, 3]``: ``[B]``.
+
+        Relations may be given by the numbers of their inverses, ``R + r``, where there are reciprocal ones.
+        """
         rows = self.entity_rows(torch.stack((triples[:, HEAD], triples[:, TAIL]), dim=1))
         query = self.query(rows[:, 0], self.relation_rows(triples[:, RELATION]), "tail")
         return self._compare_positive(query, rows[:, 1])
 
     def score_candidates(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """Scores with the `side` of each triple ``[B, 3]`` replaced by `entities` ``[B, N]``: ``[B, N]``."""
+        triples, side = self.oriented(triples, side)
         anchor = self.entity_rows(triples[:, column(opposite(side))])
         query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
-        return self._compare_candidates([query], entities)[0]
+        return self.compare_candidates([query], entities)[0]
 
     def score_all(self, triples: Tensor, side: Side) -> Tensor:
         """Scores of every entity in the `side` of each triple ``[B, 3]``, without gradients: ``[B, E]``."""
         with torch.no_grad():
-            anchor = self.entity_rows(triples[:, column(opposite(side))])
-            query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
-            return kernels.compare_all(
-                self.comparison,
-                query.vector,
-                self.candidate_table(),
-                query.shift,
-                self.candidate_scalars(self.entity),
-            )
+            scores = self.compare_all(*self.oriented(triples, side))
+            return scores.add_(self.offset) if self.offset else scores
 
     def score_relations(self, heads: Tensor, tails: Tensor) -> Tensor:
         """Scores of every relation between ``[B]`` heads and ``[B]`` tails: ``[B, R]``."""
         relations = torch.arange(self.num_relations, device=heads.device)
         pairs = torch.cartesian_prod(torch.arange(len(heads), device=heads.device), relations)
         triples = torch.stack([heads[pairs[:, 0]], pairs[:, 1], tails[pairs[:, 0]]], dim=1)
+        rows = max(1, RELATION_NUMBERS // self.relation.shape[1])
         with torch.no_grad():
-            return self.score(triples).reshape(len(heads), self.num_relations)
+            scores = torch.cat([self.score(part) for part in torch.split(triples, rows)])
+        return scores.reshape(len(heads), self.num_relations)
 
     def substitution_queries(self, positive: Tensor, substitution: Substitution) -> list[Query]:
         """Queries whose scores average to the substitution score of the positive rows ``[B, F]``.
@@ -202,7 +257,7 @@ class Model(nn.Module, ABC):
         One-way: "(positive, substitution, candidate)". Symmetric: also with the ends exchanged. A dot product is
         linear in the query, so there the two fold into their mean.
         """
-        relation = self.relation_rows(torch.full((1,), self.num_relations, device=positive.device))
+        relation = self.relation_rows(torch.full((1,), self.substitution_relation, device=positive.device))
         forward = self.query(positive, relation, "tail")
         if substitution == "one-way":
             return [forward]
@@ -218,13 +273,14 @@ class Model(nn.Module, ABC):
 
         Candidate rows are read once and compared with one to three queries.
         """
+        triples, side = self.oriented(triples, side)
         ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]))
         anchor, positive = self.entity_rows(ends).unbind()
         query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
         queries = [query]
         if substitution is not None:
             queries += self.substitution_queries(positive, substitution)
-        scores = self._compare_candidates(queries, entities).unbind()
+        scores = self.compare_candidates(queries, entities).unbind()
         return Scores(self._compare_positive(query, positive), scores[0], scores[1] if len(scores) > 1 else None)
 
     def extra_repr(self) -> str:

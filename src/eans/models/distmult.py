@@ -3,14 +3,15 @@
 from torch import Tensor
 
 from eans.graph import Side
-from eans.models.base import Model, Query
+from eans.models.multilinear import Multilinear
 
 
-class DistMult(Model):
-    """``score = sum_i h_i r_i t_i``."""
+class DistMult(Multilinear):
+    """``score = sum_i h_i r_i t_i``; bounded, ``(scale / d) sum_i tanh(h_i) tanh(r_i) tanh(t_i) + shift``.
 
-    comparison = "dot"
+    The sum over all triples is ``(scale / d) sum_i (sum_e tanh e_i)^2 (sum_r tanh r_i)``.
+    """
 
-    def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
+    def product(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         del side  # the product is the same either way
-        return Query(anchor * relation)
+        return anchor * relation

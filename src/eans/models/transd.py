@@ -29,7 +29,7 @@ class TransD(Model):
 
     def __init__(self, *args: Any, projection: Projection = "relation", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if projection == "entity-table" and self.num_entities <= self.num_relations:
+        if projection == "entity-table" and self.num_entities < len(self.relation):
             raise UsageError("model.projection 'entity-table' needs more entities than relations; use 'relation'")
         self.projection = projection
 

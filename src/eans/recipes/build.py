@@ -62,6 +62,7 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
         margin = model_class.default_margin()
     if init_range == "auto":
         init_range = model_class.default_range(recipe.model.dim, margin)
+    relation_dim = recipe.model.dim if recipe.model.relation_dim == "auto" else recipe.model.relation_dim
     clusters, sigma = recipe.sampler.clusters, recipe.sampler.sigma
     if clusters == "auto":
         clusters = default_clusters(graph.num_entities)
@@ -79,7 +80,7 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     return recipe.model_copy(
         update={
             "data": recipe.data.model_copy(update={"name": graph.source or recipe.data.name or graph.name}),
-            "model": recipe.model.model_copy(update={"init_range": init_range}),
+            "model": recipe.model.model_copy(update={"init_range": init_range, "relation_dim": relation_dim}),
             "sampler": recipe.sampler.model_copy(update={"clusters": clusters, "sigma": sigma}),
             "loss": recipe.loss.model_copy(update={"margin": margin}),
             "train": recipe.train.model_copy(update={"steps": steps, "batch_size": batch_size}),
@@ -136,6 +137,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         seed=section.seed,
         rows=section.rows,
         device=device,
+        penalty_power=recipe.loss.penalty_power,
     )
 
 

@@ -6,7 +6,8 @@ A recipe file holds fragments that are merged left to right into a name ``DATASE
     DATASET.toml  [common]  [models.MODEL]  [methods.METHOD]  [combinations."MODEL/METHOD"]
 
 Each level is read from ``default.toml`` first, then from the dataset's file. A dataset's file may also have a method of
-its own, ``based_on`` one of the others and tuned for the ``models`` it lists. A user's own file is a plain recipe.
+its own, ``based_on`` one of the others. A method that lists ``models`` is there for these alone. A user's own file is a
+plain recipe.
 """
 
 from __future__ import annotations
@@ -50,8 +51,15 @@ def _models() -> Mapping[str, Fragment]:
 def _methods() -> Mapping[str, Fragment]:
     """The fragment of each method; a sampler that the file does not mention is one, with the plain loss."""
     written: Fragment = _files()["default"]["methods"]
-    plain = {name: {"sampler": {"name": name}, "loss": {"name": "logsigmoid"}} for name in SAMPLERS}
-    return written | {name: fragment for name, fragment in plain.items() if name not in written}
+    used = {fragment["sampler"]["name"] for fragment in written.values()} | set(written)
+    return written | {
+        name: {"sampler": {"name": name}, "loss": {"name": "logsigmoid"}} for name in SAMPLERS if name not in used
+    }
+
+
+def _for_model(methods: Mapping[str, Fragment], model: str) -> Mapping[str, Fragment]:
+    """The methods that are there for a model: those that list it, or list none."""
+    return {name: fragment for name, fragment in methods.items() if model in fragment.get("models", [model])}
 
 
 def _own_methods(dataset: str) -> Mapping[str, Fragment]:
@@ -66,7 +74,7 @@ def names() -> tuple[str, ...]:
         f"{dataset}/{model}/{method}"
         for dataset in _files()
         for model in _models()
-        for method in [*_methods(), *(name for name, own in _own_methods(dataset).items() if model in own["models"])]
+        for method in [*_for_model(_methods(), model), *_for_model(_own_methods(dataset), model)]
     )
 
 
@@ -91,8 +99,9 @@ def merge(base: Fragment, top: Mapping[str, Any]) -> Fragment:
 def _compose(dataset: str, model: str, method: str) -> Fragment:
     base, own = _files()["default"], _files()[dataset]
     merged: Fragment = {"name": f"{dataset}/{model}/{method}"}
-    special = {name: fragment for name, fragment in _own_methods(dataset).items() if model in fragment["models"]}
-    for kind, key, known in (("model", model, _models()), ("method", method, [*_methods(), *special])):
+    special = _for_model(_own_methods(dataset), model)
+    general = _for_model(_methods(), model)
+    for kind, key, known in (("model", model, _models()), ("method", method, [*general, *special])):
         if key not in known:
             raise UsageError(f"unknown {kind} '{key}' in a recipe{did_you_mean(key, known)}")
     basis = special[method]["based_on"] if method in special else method

@@ -23,7 +23,9 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    name: str = Field("rotate", description="transe, transd, distmult, complex or rotate")
+    name: str = Field(
+        "rotate", description="transe, transd, distmult, complex, rotate, simple, rescal, transh or transr"
+    )
     dim: Positive = Field(200, description="nominal width d; complex models store 2d numbers per entity")
     init_range: Annotated[float, Field(gt=0)] | Auto = Field(
         "auto", description="tables start uniform in +-range; auto: (margin + 2) / dim, or by width for dot products"
@@ -31,11 +33,16 @@ class ModelSection(Section):
     projection: Literal["relation", "entity-table"] = Field(
         "relation", description="TransD only: where r_p comes from; 'entity-table' is the authors' index mix-up"
     )
+    bounded: bool = Field(False, description="distmult, simple: score = scale / d * sum of products of tanh + shift")
+    score_scale: Annotated[float, Field(gt=0)] = Field(1.0, description="bounded scores: the largest, less the shift")
+    score_shift: float = Field(0.0, description="bounded scores: added to every one")
+    reciprocal: bool = Field(False, description="a second row per relation: (?, r, t) is asked as (t, r_inverse, ?)")
+    relation_dim: Positive | Auto = Field("auto", description="TransR only: width of the relations' spaces; auto: dim")
 
 
 class SamplerSection(Section):
-    name: str = Field("eans", description="uniform or eans")
-    negatives: Positive = Field(64, description="negatives per positive, n")
+    name: str = Field("eans", description="uniform, eans, bernoulli, nscaching, kbgan, igan, sans or none")
+    negatives: Count = Field(64, description="negatives per positive, n; 0 for the sampler none, and only for it")
     known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
         "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
     )
@@ -50,6 +57,40 @@ class SamplerSection(Section):
     reorder_every: Positive = Field(1000, description="eans: steps between two orderings")
     warm_start: bool = Field(True, description="eans: start K-means from the previous centroids")
     boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
+    pool: Positive = Field(20, description="kbgan: uniform candidates per positive that the generator chooses from")
+    generator_model: Literal["distmult", "complex"] = Field("distmult", description="kbgan: the generator's model")
+    generator_dim: Positive = Field(50, description="kbgan, igan: nominal width of the generator")
+    generator_lr: Annotated[float, Field(gt=0)] = Field(1e-3, description="kbgan, igan: the generator's learning rate")
+    generator_weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="kbgan, igan: times each weight of the generator, added to its gradient"
+    )
+    generator_seed: Count = Field(0, description="kbgan, igan: fixes the generator's initial tables")
+    generator_memory_mb: Positive = Field(1024, description="igan: refuse batches that would need more working memory")
+    pretrain_steps: Count = Field(
+        1000, description="kbgan, igan: first steps with uniform negatives, in which the generator learns the graph"
+    )
+    pool_kind: Literal["hops", "walks"] = Field("hops", description="sans: all within reach, or ends of random walks")
+    hops: Positive = Field(2, description="sans: steps from the kept entity, k")
+    walks: Positive = Field(1000, description="sans: random walks per entity")
+    walk_weights: bool = Field(False, description="sans: draw by how many walks ended there, instead of uniformly")
+    pool_limit: Positive = Field(4096, description="sans: candidates per pool at most; larger ones are sampled down")
+    pool_seed: Count = Field(0, description="sans: fixes the walks and what is sampled down")
+    pool_memory_mb: Positive = Field(2048, description="sans: bound on the memory of all pools")
+    proposal: Literal["gaussian", "block", "student"] = Field(
+        "gaussian", description="eans: how a place is drawn: around the positive, inside its block, or with heavy tails"
+    )
+    blocks: Positive = Field(8, description="eans, block: equal blocks of the line, each of two entities or more")
+    freedom: Annotated[int, Field(ge=1, le=100)] = Field(2, description="eans, student: degrees of freedom")
+    orders: Annotated[int, Field(ge=1, le=64)] = Field(1, description="eans: lines at once; each row draws along one")
+    cache_size: Positive = Field(50, description="nscaching: entities kept per query, N1")
+    cache_candidates: Count = Field(50, description="nscaching: uniform entities that compete at a renewal, N2")
+    cache_draw: Literal["uniform", "importance", "top"] = Field(
+        "uniform", description="nscaching: negatives are slots at random, by exp(score), or the best"
+    )
+    cache_update: Literal["importance", "top"] = Field(
+        "importance", description="nscaching: who stays in the cache: draws by exp(score), or the best"
+    )
+    cache_lazy: Count = Field(0, description="nscaching: steps of a side without a renewal after each one with")
 
 
 class LossSection(Section):
@@ -66,8 +107,11 @@ class LossSection(Section):
         "reference", description="the form that reaches the published numbers, or the equations as printed"
     )
     detach: bool = Field(False, description="stop the substitution score's gradient inside the negative logits")
-    penalty: Literal["none", "l3", "n3"] = Field("none", description="l3: whole tables; n3: rows of the batch")
+    penalty: Literal["none", "l3", "n3", "stay-positive"] = Field(
+        "none", description="l3: whole tables; n3: rows of the batch; stay-positive: the sum of all scores of the graph"
+    )
     penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")
+    penalty_power: Literal[1, 2] = Field(1, description="stay-positive: p of |sum of scores|^p")
     correct_proposal: bool = Field(
         True, description="softmax: weigh candidates by 1 / (n q), q the probability of their draw; false: all alike"
     )

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +79,8 @@ class Sampler(nn.Module, ABC):
         uniform_share: probability that a draw is replaced by one uniform over all entities.
     """
 
+    draws: ClassVar[bool] = True  # are there negatives at all?
+
     def __init__(
         self,
         graph: KnowledgeGraph,
@@ -88,6 +90,10 @@ class Sampler(nn.Module, ABC):
         uniform_share: float = 0.0,
     ) -> None:
         super().__init__()
+        if negatives < 1 and self.draws:
+            raise UsageError(
+                f"sampler.negatives is {negatives}; set at least 1, or sampler.name 'none' to train without"
+            )
         if false_negatives != "mask" and known_true != "exact":
             raise UsageError(f"sampler.known_true '{known_true}' needs sampler.false_negatives 'mask'")
         self.num_entities = graph.num_entities
@@ -137,6 +143,10 @@ class Sampler(nn.Module, ABC):
         share = self.uniform_share
         return torch.logaddexp(density + math.log1p(-share), uniform + math.log(share))
 
+    def expect(self, batch_size: int) -> None:
+        """Hear how large batches will be, before the first; a sampler that cannot serve them refuses here."""
+        del batch_size
+
     @abstractmethod
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         """Candidates for the `side` of each triple ``[B, 3]``: int64 ``[B, N]``."""
@@ -152,7 +162,10 @@ class Sampler(nn.Module, ABC):
 
     def propose(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         """`draw`, with its share of uniform candidates mixed in: int64 ``[B, N]``."""
-        entities = self.draw(triples, side, generator)
+        return self.mix(self.draw(triples, side, generator), triples, generator)
+
+    def mix(self, entities: Tensor, triples: Tensor, generator: torch.Generator) -> Tensor:
+        """Replace a share of the candidates ``[B, N]`` by uniform ones."""
         if self.uniform_share > 0.0:
             swap = torch.rand(entities.shape, generator=generator, device=entities.device) < self.uniform_share
             entities = torch.where(swap, self.uniform(triples, generator), entities)
@@ -165,13 +178,25 @@ class Sampler(nn.Module, ABC):
 
         The labels may be found `aside` (`eans.kernels.Aside`), while the caller goes on with the entities.
         """
-        entities = self.propose(triples, side, generator)
+        return self.settle(self.propose(triples, side, generator), triples, side, generator, aside)
+
+    def settle(
+        self,
+        entities: Tensor,
+        triples: Tensor,
+        side: Side,
+        generator: torch.Generator,
+        aside: AbstractContextManager[Any] = NO_CONTEXT,
+    ) -> Negatives:
+        """The rest of `sample`: label the false negatives among proposed candidates ``[B, N]``, or draw them again."""
         if self.false_negatives == "keep":
             return Negatives(entities, torch.zeros_like(entities, dtype=torch.bool))
         with aside if self.false_negatives == "mask" else NO_CONTEXT:
             known = self.label(triples, side, entities)
         if self.false_negatives == "resample":
             for _ in range(RESAMPLE_ROUNDS):
+                if nothing_left(known):
+                    break
                 entities = torch.where(known, self.propose(triples, side, generator), entities)
                 known = self.label(triples, side, entities)
         return Negatives(entities, known)
@@ -180,3 +205,8 @@ class Sampler(nn.Module, ABC):
         """Which candidates ``[B, N]`` the rule `known_true` calls false negatives: bool ``[B, N]``."""
         known, prefix = self.known.keys[side], self.known.prefix(triples, side)
         return kernels.label(known, prefix, entities, self.num_entities, self.repeats_from)
+
+
+def nothing_left(known: Tensor) -> bool:
+    """Would further rounds of drawing again change nothing? A GPU is not asked: it would have to be waited for."""
+    return known.device.type == "cpu" and not bool(known.any())

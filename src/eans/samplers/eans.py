@@ -1,8 +1,8 @@
 """Entity-aware negatives (Je, EMNLP 2022): entities that resemble the positive one.
 
 All entities stand in a line in which neighbours have similar embeddings (K-means clusters, chained greedily). A
-negative is the entity a Gaussian step away from the positive one along that line. The line is made anew every
-`reorder_every` steps from the embeddings as they are then.
+negative is the entity a Gaussian step away from the positive one along that line (or at another place close by:
+`eans.samplers.proposals`). The line is made anew every `reorder_every` steps from the embeddings as they are then.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from eans import kernels
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Side, column
 from eans.ordering import chain, kmeans, order
 from eans.samplers.base import Sampler, StepOutcome
+from eans.samplers.proposals import Block, Gaussian, Proposal, ProposalName, Student
 
 Boundary = Literal["wrap", "reflect"]
 PAPER_CLUSTERS = 100
@@ -37,7 +37,11 @@ class EANS(Sampler):
     """A Gaussian over the cluster-ordered entity line.
 
     With v the virtual index of the positive entity, a candidate has the virtual index ``v + round(sigma z)``,
-    ``z ~ N(0, 1)``, folded into ``0..E-1`` at the ends. The real entity is looked up in the table.
+    ``z ~ N(0, 1)``, folded into ``0..E-1`` at the ends. The real entity is looked up in the table. Other proposals
+    draw the virtual index in other ways.
+
+    One line tears some neighbours apart. With several `orders`, each from a K-means with seeds of its own, every row
+    of a batch draws along one of them, chosen at random.
 
     Args:
         graph, negatives, options: see `Sampler`.
@@ -46,11 +50,17 @@ class EANS(Sampler):
         reorder_every: steps between two orderings. The first follows the first step.
         boundary: ``"wrap"`` joins the two ends of the line, ``"reflect"`` mirrors at them.
         warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
+        proposal: ``"gaussian"``; ``"block"``: uniform inside the block of the line that holds the positive entity;
+            ``"student"``: Student's t instead of the Gaussian, with sigma as its scale.
+        blocks: into how many equal blocks the line is cut; fewer where they would hold less than two entities.
+        freedom: whole degrees of freedom of Student's t.
+        orders: how many lines there are, K. The tables are ``[E]`` for one and ``[K, E]`` for several.
     """
 
     virtual_to_real: Tensor
     real_to_virtual: Tensor
     centroids: Tensor
+    places: Tensor
 
     def __init__(
         self,
@@ -61,6 +71,10 @@ class EANS(Sampler):
         reorder_every: int = 1000,
         boundary: Boundary = "wrap",
         warm_start: bool = True,
+        proposal: ProposalName = "gaussian",
+        blocks: int = 8,
+        freedom: int = 2,
+        orders: int = 1,
         **options: Any,
     ) -> None:
         super().__init__(graph, negatives, **options)
@@ -73,33 +87,72 @@ class EANS(Sampler):
         self.reorder_every = reorder_every
         self.boundary: Boundary = boundary
         self.warm_start = warm_start
+        # Alone in its block, a positive entity would have no negative.
+        self.blocks = max(1, min(blocks, graph.num_entities // 2))
+        self.freedom = freedom
+        self.orders = orders
+        self.proposal = self._proposal(proposal)
         identity = torch.arange(graph.num_entities)
-        self.register_buffer("virtual_to_real", identity)
-        self.register_buffer("real_to_virtual", identity.clone())
+        lines = identity if orders == 1 else identity.repeat(orders, 1)
+        self.register_buffer("virtual_to_real", lines.clone())
+        self.register_buffer("real_to_virtual", lines.clone())
+        if orders > 1:  # what a proposal looks up where its places are wanted, not their entities
+            self.register_buffer("places", identity, persistent=False)
         # Empty until the first ordering; later orderings start K-means from the previous centroids.
         self.register_buffer("centroids", torch.empty(0, 0))
 
+    def _proposal(self, name: ProposalName) -> Proposal:
+        reflect = self.boundary == "reflect"
+        if name == "block":
+            return Block(self.num_entities, self.blocks)
+        if name == "student":
+            return Student(self.num_entities, self.sigma, reflect, self.freedom)
+        return Gaussian(self.num_entities, self.sigma, reflect)
+
+    def memory(self) -> int:
+        return sum(buffer.nbytes for buffer in self.buffers())
+
     def line(self) -> tuple[Tensor, Tensor]:
+        if self.orders > 1:
+            return self.virtual_to_real[0], self.real_to_virtual[0]
         return self.virtual_to_real, self.real_to_virtual
 
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
-        positive = self.real_to_virtual[triples[:, column(side)]]
-        noise = torch.randn(len(triples), self.negatives, generator=generator, device=triples.device)
-        return kernels.step_along(self.virtual_to_real, positive, noise, self.sigma, self.boundary == "reflect")
+        positive = triples[:, column(side)]
+        if self.orders == 1:
+            start = self.real_to_virtual[positive]
+            return self.proposal.draw(self.virtual_to_real, start, self.negatives, generator)
+        which = torch.randint(self.orders, (len(triples),), generator=generator, device=triples.device)
+        start = self.real_to_virtual[which, positive]
+        places = self.proposal.draw(self.places, start, self.negatives, generator)
+        return self.virtual_to_real[which[:, None], places]
+
+    def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """The mean over the orders of the probability of the candidates' places, as a logarithm: ``[B, N]``."""
+        positive = triples[:, column(side)]
+        tables = self.real_to_virtual.view(self.orders, -1)
+        masses = [self.proposal.log_mass(table[positive], table[entities]) for table in tables]
+        return torch.stack(masses).logsumexp(0) - math.log(self.orders) if self.orders > 1 else masses[0]
 
     def reorder(self, features: Tensor, generator: torch.Generator) -> None:
-        """Make the line anew from entity features ``[E, F]``.
+        """Make the lines anew from entity features ``[E, F]``.
 
-        Where training has diverged there is nothing to order; the old line stays, and the trainer's guard ends the run.
+        Where training has diverged there is nothing to order; the old lines stay, and the trainer's guard ends the run.
         """
         if not bool(torch.isfinite(features.square().sum())):
             return
-        usable = self.warm_start and self.centroids.shape == (self.clusters, features.shape[1])
-        warm = self.centroids if usable else None
-        labels, self.centroids = kmeans(features, self.clusters, generator, warm)
-        # In place: a recorded step reads these very tensors.
-        self.virtual_to_real.copy_(order(labels, chain(self.centroids)))
-        self.real_to_virtual[self.virtual_to_real] = torch.arange(self.num_entities, device=features.device)
+        shape = (self.clusters, features.shape[1])
+        usable = self.warm_start and self.centroids.shape[-2:] == shape
+        warm = self.centroids.view(self.orders, *shape) if usable else [None] * self.orders
+        found = []
+        lines, tables = (table.view(self.orders, -1) for table in (self.virtual_to_real, self.real_to_virtual))
+        for line, table, start in zip(lines, tables, warm, strict=True):
+            labels, centroids = kmeans(features, self.clusters, generator, start)
+            # In place: a recorded step reads these very tensors.
+            line.copy_(order(labels, chain(centroids)))
+            table[line] = torch.arange(self.num_entities, device=features.device)
+            found.append(centroids)
+        self.centroids = torch.stack(found) if self.orders > 1 else found[0]
 
     def observe(self, outcome: StepOutcome) -> None:
         if (outcome.step - 1) % self.reorder_every == 0:

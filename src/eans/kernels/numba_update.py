@@ -1,0 +1,121 @@
+"""Dense Adam for one table on a CPU: one pass, which adds up the parts of the gradient on the way.
+
+The gradient of a row exists only while the row is updated, in the nearest cache; rows without a gradient still move by
+their momentum. Threads share the rows, so the bits do not depend on their number.
+"""
+
+# Numba's decorator is untyped, and the arguments of a loop are arrays and numbers of types that the compiler infers.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numba import uint64
+from torch import Tensor
+
+from eans.kernels.numba_pairs import flat, segments
+from eans.kernels.numba_threads import compiled, cuts, share, threads_for
+from eans.kernels.pending import Pending
+
+COLLECTS, ROUNDS = True, False
+
+
+def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor) -> None:
+    """See `eans.kernels.reference_update.UpdateKernels`."""
+    step += 1
+    first, second = (-math.expm1(step.item() * math.log(beta)) for beta in betas)
+    out.copy_(torch.tensor([rate.item() / first, 1.0 / math.sqrt(second)], dtype=torch.float64))
+
+
+@compiled
+def _update_loop(
+    table, averages, squares,  # [E * F]
+    order, starts, rows,  # of the gathered rows [M * F]; empty for none, as are the next three
+    leading, width,  # [E * width]
+    dense,  # [E * F]
+    products,  # [E]
+    cubes, size, root, beta1, beta2, rest1, rest2, epsilon,  # numbers of the table's type
+    total,  # [F], scratch
+    first, last,
+):  # fmt: skip
+    """Adam for rows ``[first, last)``."""
+    columns, half = uint64(len(total)), uint64(len(total) // 2)
+    zero = total.dtype.type(0)
+    for e in range(uint64(first), uint64(last)):
+        here = e * columns
+        led = uint64(0)
+        if len(leading):
+            led = uint64(width)
+            for j in range(led):
+                total[j] = leading[e * led + j]
+        for j in range(led, columns):
+            total[j] = zero
+        if len(order):
+            for p in range(uint64(starts[e]), uint64(starts[e + uint64(1)])):
+                row = uint64(order[p]) * columns
+                for j in range(columns):
+                    total[j] += rows[row + j]
+        if len(dense):
+            for j in range(columns):
+                total[j] += dense[here + j]
+        if len(products):
+            pull = products[e]
+            for j in range(half):
+                total[j] += pull * table[here + half + j]
+                total[half + j] += pull * table[here + j]
+        if cubes != zero:
+            for j in range(columns):
+                total[j] += cubes * table[here + j] * abs(table[here + j])
+        for j in range(columns):
+            gradient = total[j]
+            average = beta1 * averages[here + j] + rest1 * gradient
+            square = beta2 * squares[here + j] + rest2 * gradient * gradient
+            averages[here + j] = average
+            squares[here + j] = square
+            table[here + j] -= size * average / (math.sqrt(square) * root + epsilon)
+
+
+def update(
+    table: Tensor,
+    averages: Tensor,
+    squares: Tensor,
+    factors: Tensor,
+    pending: Pending | None,
+    dense: Tensor | None,
+    betas: tuple[float, float],
+    epsilon: float,
+) -> None:
+    """See `eans.kernels.reference_update.UpdateKernels`."""
+    assert pending is not None
+    assert not pending.candidates  # another implementation's
+    num_rows, columns = table.shape
+    parts = sorted(pending.rows, key=lambda part: part.ticket)
+    nothing, nowhere = np.empty(0, table.numpy().dtype), np.empty(0, np.int64)
+    order, starts, rows = nowhere, nowhere, nothing
+    if parts:
+        order, starts = segments(_joined([part.ids for part in parts]), num_rows)
+        rows = flat(_joined([part.gradient for part in parts]))
+    leading = pending.leading[0] if pending.leading else None
+    given = (
+        flat(table), flat(averages), flat(squares), order, starts, rows,
+        nothing if leading is None else flat(leading),
+        0 if leading is None else leading.shape[1],
+        nothing if dense is None else flat(dense.contiguous()),
+        flat(torch.stack(pending.products).sum(0)) if pending.products else nothing,
+    )  # fmt: skip
+    cubes = 3.0 * sum(part.item() for part in pending.cubes)
+    beta1, beta2 = betas
+    numbers = flat(table.new_tensor([cubes, *factors.tolist(), beta1, beta2, 1.0 - beta1, 1.0 - beta2, epsilon]))
+    threads = threads_for(table.numel())
+
+    def part(first: int, last: int) -> None:
+        _update_loop(*given, *numbers, np.empty(columns, nothing.dtype), first, last)
+
+    share(part, cuts(num_rows, 4 * threads if threads > 1 else 1), threads)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

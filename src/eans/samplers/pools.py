@@ -1,0 +1,208 @@
+"""Neighbourhoods of every entity in the training graph, as compressed rows: plain functions on tensors.
+
+The graph is undirected and blind to relations: an edge joins the two ends of a training triple. Pools are made on the
+CPU, a block of entities at a time, from a seed of their own; the same graph, options and seed give the same pools.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from eans.errors import UsageError
+from eans.graph import HEAD, TAIL, KnowledgeGraph
+
+MEGABYTE = 2**20
+# Numbers of one block's [E, entities] frontier, or of its walks' ends: small enough for a cache.
+BLOCK_NUMBERS = 1 << 20
+# One path of a sparse expansion (gathers, a sort) costs about as much as so many products of a dense one.
+PATH_COST = 64
+
+
+class Edges(NamedTuple):
+    """Distinct neighbours of each entity, ascending: those of e are ``ids[starts[e] : starts[e + 1]]``.
+
+    Attributes:
+        ids: int64 ``[M]``.
+        starts: int64 ``[E + 1]``.
+    """
+
+    ids: Tensor
+    starts: Tensor
+
+    @property
+    def degrees(self) -> Tensor:
+        """int64 ``[E]``."""
+        return self.starts.diff()
+
+
+class Pools(NamedTuple):
+    """A pool of candidates per entity: ``ids[starts[e] : starts[e + 1]]``, ascending; empty for isolated entities.
+
+    Attributes:
+        ids: int32 ``[K]``.
+        starts: int64 ``[E + 1]``.
+        sums: int64 ``[K + 1]``: weights added up from the first pool on, so candidate i weighs
+            ``sums[i + 1] - sums[i]``; None where all weigh the same.
+    """
+
+    ids: Tensor
+    starts: Tensor
+    sums: Tensor | None
+
+
+def edges(graph: KnowledgeGraph) -> Edges:
+    """The undirected training graph; a loop makes an entity its own neighbour."""
+    size = graph.num_entities
+    head, tail = graph.train[:, HEAD], graph.train[:, TAIL]
+    keys = torch.unique(torch.cat([head * size + tail, tail * size + head]))
+    return Edges(keys % size, _starts(torch.bincount(keys // size, minlength=size)))
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+
+def _blocks(sources: Tensor, numbers_per_source: int) -> Iterator[Tensor]:
+    yield from torch.split(sources, max(1, min(256, BLOCK_NUMBERS // numbers_per_source)))
+
+
+# --- hops ---------------------------------------------------------------------------------------------------------
+
+
+def _matrix(graph: Edges) -> Tensor:
+    size = len(graph.starts) - 1
+    ones = torch.ones(len(graph.ids))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(graph.starts, graph.ids, ones, (size, size), check_invariants=True)
+
+
+def _expand(graph: Edges, keys: Tensor) -> Tensor:
+    """One step from each of the keys ``row * E + entity``: sorted distinct keys."""
+    size = len(graph.starts) - 1
+    rows, entities = keys // size, keys % size
+    degrees = graph.degrees[entities]
+    ends = degrees.cumsum(0)
+    # Position of each path among the neighbours of the entity that it leaves.
+    place = torch.arange(int(ends[-1]) if len(ends) else 0) - torch.repeat_interleave(ends - degrees, degrees)
+    reached = graph.ids[torch.repeat_interleave(graph.starts[entities], degrees) + place]
+    found: Tensor = torch.unique(torch.repeat_interleave(rows * size, degrees) + reached)
+    return found
+
+
+def _dense(keys: Tensor, size: int, block: int) -> Tensor:
+    """Keys as ones in a matrix ``[E, block]``."""
+    frontier = torch.zeros(size, block)
+    frontier[keys % size, keys // size] = 1.0
+    return frontier
+
+
+def hop_keys(graph: Edges, matrix: Tensor, sources: Tensor, hops: int) -> Tensor:
+    """Where walks of exactly `hops` or ``hops - 1`` steps from each source ``[b]`` may end.
+
+    These are the non-zeros of rows of ``A^k + A^(k-1)``. While a frontier is small its paths are listed; once listing
+    them costs more than a product with the whole matrix, products go on from there.
+
+    Returns:
+        Sorted keys int64 ``[K]``: ``row * E + entity``, rows counted within the block.
+    """
+    size, block = len(graph.starts) - 1, len(sources)
+    keys = torch.arange(block) * size + sources
+    before = keys
+    dense: list[Tensor] = []  # the last two frontiers, once they are dense
+    for _ in range(hops):
+        if not dense and PATH_COST * int(graph.degrees[keys % size].sum()) > len(graph.ids) * block:
+            dense = [_dense(keys, size, block)]
+        if dense:
+            dense = [dense[-1], (matrix @ dense[-1]).clamp_(max=1.0)]
+        else:
+            before, keys = keys, _expand(graph, keys)
+    if not dense:
+        both: Tensor = torch.unique(torch.cat([before, keys]))
+        return both
+    rows, entities = (dense[0] + dense[1]).T.contiguous().nonzero(as_tuple=True)
+    return rows * size + entities
+
+
+# --- walks --------------------------------------------------------------------------------------------------------
+
+
+def walk_ends(graph: Edges, sources: Tensor, walks: int, hops: int, generator: torch.Generator) -> Tensor:
+    """Ends of random walks of `hops` steps, each of which starts at its source ``[b]`` anew: int64 ``[b, walks]``.
+
+    A step goes to a neighbour, each as likely as the other. Every source must have one.
+    """
+    degrees = graph.degrees
+    places = sources[:, None].expand(-1, walks)
+    for _ in range(hops):
+        choice = torch.rand(places.shape, generator=generator)
+        degree = degrees[places]
+        # A product close to the degree may round up to it.
+        offset = torch.minimum((choice * degree).long(), degree - 1)
+        places = graph.ids[graph.starts[places] + offset]
+    return places
+
+
+# --- pools --------------------------------------------------------------------------------------------------------
+
+
+def _kept(counts: Tensor, limit: int, generator: torch.Generator) -> Tensor:
+    """Which of the candidates, ``counts[row]`` of each row, stay: at most `limit` a row, uniformly chosen: bool."""
+    over = counts > limit
+    kept = torch.repeat_interleave(~over, counts)
+    if bool(over.any()):
+        sizes, starts = counts[over], (counts.cumsum(0) - counts)[over]
+        lots = torch.rand(len(sizes), int(sizes.max()), generator=generator)
+        lots.masked_fill_(torch.arange(lots.shape[1]) >= sizes[:, None], 2.0)
+        kept[(lots.topk(limit, largest=False, sorted=False).indices + starts[:, None]).reshape(-1)] = True
+    return kept
+
+
+def build_pools(
+    graph: KnowledgeGraph, hops: int, walks: int, weighted: bool, limit: int, memory_mb: int, seed: int
+) -> Pools:
+    """The pool of every entity.
+
+    Args:
+        graph: its training triples are the edges.
+        hops: k.
+        walks: random walks per entity; 0 for everything within reach (`hop_keys`).
+        weighted: keep how often walks ended at a candidate.
+        limit: candidates per pool; larger pools are sampled down uniformly.
+        memory_mb: bound on the size of all pools together. While they are put together, twice that is in use.
+        seed: of walks and of sampling down.
+    """
+    size, around = graph.num_entities, edges(graph)
+    matrix = _matrix(around) if not walks else None
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.zeros(size, dtype=torch.int64)
+    parts: list[Tensor] = []
+    weights: list[Tensor] = []
+    used = 8 * (size + 1)
+    # An entity without a neighbour has no pool, not even one with itself in it.
+    for sources in _blocks(around.degrees.nonzero()[:, 0], walks or size):
+        visits = torch.ones(0, dtype=torch.int64)
+        if matrix is not None:
+            keys = hop_keys(around, matrix, sources, hops)
+        else:
+            rows = torch.arange(len(sources))[:, None] * size
+            ends = rows + walk_ends(around, sources, walks, hops, generator)
+            keys, visits = torch.unique(ends, return_counts=True)
+        kept = _kept(torch.bincount(keys // size, minlength=len(sources)), limit, generator)
+        keys = keys[kept]
+        counts[sources] = torch.bincount(keys // size, minlength=len(sources))
+        parts.append((keys % size).to(torch.int32))
+        if weighted:
+            weights.append(visits[kept])
+        used += (12 if weighted else 4) * len(keys)
+        if used > memory_mb * MEGABYTE:
+            raise UsageError(
+                f"the pools of sampler 'sans' take more than sampler.pool_memory_mb = {memory_mb}; "
+                "lower sampler.pool_limit or sampler.hops, or allow more"
+            )
+    return Pools(torch.cat(parts), _starts(counts), _starts(torch.cat(weights)) if weighted else None)

@@ -1,0 +1,129 @@
+"""Structure-aware negatives (Ahrabian et al., EMNLP 2020): entities from the neighbourhood of the one that is kept.
+
+Someone who lives near an answer is harder to tell from it than a stranger. The candidates for the tail of (h, r, ?)
+are entities that a few steps through the training graph lead to from h; for the head of (?, r, t), from t.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from eans.errors import UsageError
+from eans.graph import KnowledgeGraph, Side, column, opposite
+from eans.samplers.base import NO_CONTEXT, Negatives, Sampler
+from eans.samplers.pools import build_pools
+
+PoolKind = Literal["hops", "walks"]
+# Rounds of uniform draws for what resampling leaves; six are enough unless most of all entities are known answers.
+UNIFORM_ROUNDS = 6
+
+
+class SANS(Sampler):
+    """Uniform, or by visits, over a pool of entities around the kept one, with replacement.
+
+    With A the undirected, relation-blind adjacency matrix of the training graph, the pool of entity e is
+
+    ``hops``: the non-zeros of row e of ``A^k + A^(k-1)``, which for k = 1 are its neighbours and itself;
+    ``walks``: the distinct ends of random walks of k steps, each from e.
+
+    Pools are made once, and again when a run is resumed: they follow from the graph and the options, so the checkpoint
+    does not hold them. Memory: 4 bytes per candidate, 12 with weights, and 8 per entity. An entity without neighbours
+    has no pool; all entities are candidates there. In training that does not occur.
+
+    A pool may hold little but known answers. With `false_negatives` "resample", what is still one after the usual
+    rounds is replaced by uniform draws.
+
+    Args:
+        graph, negatives, options: see `Sampler`.
+        pool_kind: ``"hops"`` or ``"walks"``.
+        hops: k.
+        walks: random walks per entity.
+        walk_weights: draw candidates by how many walks ended there, instead of uniformly.
+        pool_limit: candidates per pool at most; of a larger pool so many are kept, chosen uniformly.
+        pool_seed: of the walks and of that choice.
+        pool_memory_mb: bound on all pools together; beyond it the sampler refuses.
+    """
+
+    ids: Tensor
+    starts: Tensor
+    sums: Tensor | None
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        negatives: int,
+        pool_kind: PoolKind = "hops",
+        hops: int = 2,
+        walks: int = 1000,
+        walk_weights: bool = False,
+        pool_limit: int = 4096,
+        pool_seed: int = 0,
+        pool_memory_mb: int = 2048,
+        **options: Any,
+    ) -> None:
+        super().__init__(graph, negatives, **options)
+        if walk_weights and pool_kind != "walks":
+            raise UsageError("sampler.walk_weights counts visits of walks: set sampler.pool_kind=walks")
+        pools = build_pools(
+            graph, hops, walks if pool_kind == "walks" else 0, walk_weights, pool_limit, pool_memory_mb, pool_seed
+        )
+        self.register_buffer("ids", pools.ids, persistent=False)
+        self.register_buffer("starts", pools.starts, persistent=False)
+        self.register_buffer("sums", pools.sums, persistent=False)
+        # Rounds of a binary search through the largest pool.
+        self.rounds = int(pools.starts.diff().max()).bit_length()
+
+    def memory(self) -> int:
+        """The pools, which are no part of the checkpoint."""
+        return sum(buffer.nbytes for buffer in self.buffers())
+
+    def _bounds(self, triples: Tensor, side: Side) -> tuple[Tensor, Tensor]:
+        """Where the pools of the kept entities begin and end: int64 ``[B, 1]`` each."""
+        kept = triples[:, column(opposite(side)), None]
+        return self.starts[kept], self.starts[kept + 1]
+
+    def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
+        start, stop = self._bounds(triples, side)
+        empty = start == stop
+        low, high = (start, stop) if self.sums is None else (self.sums[start], self.sums[stop])
+        size = torch.where(empty, self.num_entities, high - low)
+        lots = torch.rand(len(triples), self.negatives, generator=generator, device=triples.device)
+        # A product close to the size may round up to it.
+        chosen = torch.minimum((lots * size).long(), size - 1)
+        place = start + chosen if self.sums is None else torch.searchsorted(self.sums, low + chosen, right=True) - 1
+        # Where there is no pool, the number that was chosen is an entity; the place that is read then means nothing.
+        return torch.where(empty, chosen, self.ids[place.clamp(max=len(self.ids) - 1)].long())
+
+    def sample(
+        self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
+    ) -> Negatives:
+        negatives = super().sample(triples, side, generator, aside)
+        if self.false_negatives != "resample":
+            return negatives
+        entities, known = negatives.entities, negatives.known_true
+        for _ in range(UNIFORM_ROUNDS):
+            entities = torch.where(known, self.uniform(triples, generator), entities)
+            known = self.label(triples, side, entities)
+        return negatives._replace(entities=entities, known_true=known)
+
+    def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """``-log |pool|`` (or the log share of visits) inside the pool, ``-inf`` outside: ``[B, N]``."""
+        start, stop = self._bounds(triples, side)
+        last = len(self.ids) - 1
+        low, high = start.expand_as(entities), stop.expand_as(entities)
+        for _ in range(self.rounds):  # pools are sorted
+            middle = (low + high) // 2
+            below = (middle < high) & (self.ids[middle.clamp(max=last)] < entities)
+            low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
+        inside = (low < stop) & (self.ids[low.clamp(max=last)] == entities)
+        if self.sums is None:
+            weight, total = torch.ones_like(entities), stop - start
+        else:
+            at = low.clamp(max=last)
+            weight, total = self.sums[at + 1] - self.sums[at], self.sums[stop] - self.sums[start]
+        share = torch.where(inside, weight, 0) / total
+        return torch.where(start == stop, 1.0 / self.num_entities, share).log()

@@ -246,7 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
     more = tuple(options.set)
     pairs = [(entry, model) for model in reversed(MODELS) for entry in entries() if entry.exists(model)]
     for title in sorted({entry.title for entry in entries()} - {entry.title for entry, _ in pairs}):
-        print(f"left out, not in this version: {title}", file=sys.stderr)
+        print(f"left out, not in this version or for these models: {title}", file=sys.stderr)
     if not options.table_only:
         cells = [
             cell(entry, model, options.budget, seed, more) for entry, model in pairs for seed in range(options.seeds)

@@ -69,6 +69,7 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
 COUNTING = {"model.dim": 4, "train.batch_size": 64, "sampler.pretrain_steps": 0}
 COUNTED_STEPS = 16
 WARM_UP = 10
+TURNS = 10
 
 
 @dataclass(frozen=True)
@@ -183,38 +184,44 @@ def table(records: list[dict[str, Any]], budget: int, seeds: int, more: tuple[st
     return "\n".join(lines)
 
 
-def step_ms(trainer: Trainer, steps: int) -> float:
-    """Mean milliseconds of a step, with all that the sampler does after it."""
+def step_ms(trainers: list[Trainer], steps: int) -> list[float]:
+    """Mean milliseconds of a step of each, with all that the sampler does after it.
 
-    def now() -> float:
+    They take turns, so that a machine that becomes slower becomes slower for all.
+    """
+
+    def now(trainer: Trainer) -> float:
         if trainer.device.type == "cuda":
             torch.cuda.synchronize(trainer.device)
         return time.perf_counter()
 
-    for _ in range(WARM_UP):
-        trainer.step()
-    began = now()
-    for _ in range(steps):
-        trainer.step()
-    return 1e3 * (now() - began) / steps
+    totals = [0.0] * len(trainers)
+    for turn in range(-1, TURNS):
+        for index, trainer in enumerate(trainers):
+            began = now(trainer)
+            for _ in range(WARM_UP if turn < 0 else steps // TURNS):
+                trainer.step()
+            if turn >= 0:
+                totals[index] += now(trainer) - began
+    return [1e3 * total / (TURNS * (steps // TURNS)) for total in totals]
 
 
 def costs(budget: int, steps: int, device: str) -> str:
     """Markdown: time per step as multiples of the uniform sampler's with the same number of scored candidates."""
+    found: dict[tuple[Entry, str], str] = {}
+    for model in MODELS:
+        shown = [entry for entry in entries() if entry.exists(model)]
+        numbers = [{"sampler.negatives": negatives_for(entry, model, budget)} for entry in shown]
+        trainers = [
+            built(entry, model, {**number, "sampler.pretrain_steps": 0}, device)
+            for entry, number in zip(shown, numbers, strict=True)
+        ]
+        times = step_ms(trainers, max(steps, TURNS))
+        for entry, ms in zip(shown, times, strict=True):  # the first entry is uniform
+            found[entry, model] = f"{ms / times[0]:.2f}x ({ms:.2f} ms)"
     lines = [f"| time per step | {' | '.join(MODELS)} |", f"|---|{'---:|' * len(MODELS)}"]
-    first: dict[str, float] = {}
-    for entry in entries():
-        row = []
-        for model in MODELS:
-            if not entry.exists(model):
-                row.append("-")
-                continue
-            settings = {"sampler.negatives": negatives_for(entry, model, budget), "sampler.pretrain_steps": 0}
-            found = step_ms(built(entry, model, settings, device), steps)
-            base = first.setdefault(model, found)  # the first entry is uniform
-            row.append(f"{found / base:.2f}x ({found:.2f} ms)")
-        if set(row) != {"-"}:
-            lines.append(f"| {entry.title} | {' | '.join(row)} |")
+    for entry in dict.fromkeys(entry for entry, _ in found):
+        lines.append(f"| {entry.title} | {' | '.join(found.get((entry, model), '-') for model in MODELS)} |")
     return "\n".join(lines)
 
 
@@ -239,7 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
     more = tuple(options.set)
     pairs = [(entry, model) for model in reversed(MODELS) for entry in entries() if entry.exists(model)]
     for title in sorted({entry.title for entry in entries()} - {entry.title for entry, _ in pairs}):
-        print(f"left out, not in this version: {title}", file=sys.stderr)
+        print(f"left out, not in this version or for these models: {title}", file=sys.stderr)
     if not options.table_only:
         cells = [
             cell(entry, model, options.budget, seed, more) for entry, model in pairs for seed in range(options.seeds)

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import eans
 from eans import kernels
 from eans.errors import UsageError
+from eans.fitting import Interrupted
 from eans.graph import SIDES, KnowledgeGraph, Side, column
 from eans.models import MODELS, Scores
 from eans.recipes import load
@@ -21,7 +22,7 @@ from eans.recipes.build import build_trainer, resolve
 from eans.samplers import IGAN, KBGAN, SAMPLERS, Negatives, StepOutcome
 from eans.samplers.adversarial import Adversarial, BufferedAdam, draw_places, pick
 from eans.samplers.igan import COPIES
-from eans.training import Interrupted, Trainer
+from eans.training import Trainer
 from helpers_runs import outcome, ring_graph
 
 NAMES = ("kbgan", "igan")

@@ -13,7 +13,7 @@ import torch
 
 import eans
 from eans.errors import UsageError
-from eans.training import Interrupted
+from eans.fitting import Interrupted
 from helpers_runs import environment, ring_graph, write_graph
 
 SMALL: dict[str, Any] = {"dim": 8, "steps": 20, "batch_size": 32, "negatives": 4}

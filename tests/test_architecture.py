@@ -30,6 +30,7 @@ LAYERS = [
     {"batches"},
     {"recording"},
     {"training"},
+    {"fitting"},
     {"evaluation"},
     {"prediction"},
     {"recipes"},

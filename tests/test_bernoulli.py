@@ -87,3 +87,16 @@ def test_the_weights_reach_the_loss() -> None:
         trainer = build_trainer(resolve(load(f"default/transe/{method}", settings), graph), graph)
         losses.append(trainer.step().total.item())
     assert losses[0] != pytest.approx(losses[1], rel=1e-6)
+
+
+def test_one_relation_weighs_the_sides() -> None:
+    """With a single relation the factors are equal within a batch; the step as a whole has to feel them."""
+    graph = KnowledgeGraph.from_labels([("hub", "r", f"e{i}") for i in range(9)])
+    losses: dict[str, list[float]] = {}
+    for method in ("uniform", "bernoulli"):
+        settings = {"model.dim": 4, "sampler.negatives": 4, "train.batch_size": 9, "train.lr": 1e-9}
+        settings |= {"train.subsampling": False, "sampler.false_negatives": "mask", "train.steps": 4}
+        trainer = build_trainer(resolve(load(f"default/transe/{method}", settings), graph), graph)
+        losses[method] = [trainer.step().total.item() for _ in range(2)]  # tails, then heads
+    ratios = [one / two for one, two in zip(losses["bernoulli"], losses["uniform"], strict=True)]
+    assert ratios == pytest.approx([2 * 1 / 10, 2 * 9 / 10], rel=1e-4)  # 9 tails per head, 1 head per tail

@@ -97,7 +97,7 @@ def test_runs_what_is_missing_and_prints_the_table(
     options += ["--set", "train.steps=3", "--set", "model.dim=4"]
     compare.main(options)
     printed = capsys.readouterr()
-    assert "left out, not in this version: dreams" in printed.err
+    assert "left out, not in this version or for these models: dreams" in printed.err
     assert printed.out.splitlines()[2].startswith("| uniform | transe | 4 | 4 | 0.")
     (record,) = [json.loads(line) for line in file.read_text().splitlines()]
     assert record["overrides"] == ["sampler.negatives=4", "train.steps=3", "model.dim=4"]

@@ -18,12 +18,13 @@ from torch import Tensor
 
 import eans
 from eans.batches import Purpose, mix
+from eans.fitting import Interrupted, Observer, Plan, Progress, fit
 from eans.graph import KnowledgeGraph
 from eans.models import MODELS
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.samplers import SAMPLERS
-from eans.training import TERMS, Diverged, Interrupted, Observer, Plan, Progress, Trainer, fit
+from eans.training import TERMS, Diverged, Trainer
 from helpers_runs import environment, ring_graph
 
 SMALL = {"model.dim": 8, "sampler.negatives": 8, "train.batch_size": 32, "train.steps": 20}

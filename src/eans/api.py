@@ -13,6 +13,7 @@ import torch
 from eans._version import __version__
 from eans.errors import UsageError, did_you_mean
 from eans.evaluation import Ties, evaluate, rank
+from eans.fitting import Interrupted, Observer, Progress, fit
 from eans.graph import KnowledgeGraph, Split
 from eans.models import Model
 from eans.prediction import Known, Predictions, predict
@@ -20,7 +21,7 @@ from eans.recipes import Recipe, all_keys, default_for
 from eans.recipes import load as load_recipe
 from eans.recipes.build import build_plan, build_trainer, resolve
 from eans.runs import RunFolder
-from eans.training import Diverged, Interrupted, Observer, Progress, Trainer, fit
+from eans.training import Diverged, Trainer
 
 MEGABYTE = 2**20
 

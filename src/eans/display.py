@@ -20,12 +20,13 @@ from eans import data, recipes
 from eans.api import Listener, Run, resume, start
 from eans.errors import RunError, UsageError, did_you_mean
 from eans.evaluation import HITS, TIES, Ties
+from eans.fitting import Interrupted
 from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Split
 from eans.prediction import Known, Predictions
 from eans.recipes import Recipe
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
-from eans.training import Interrupted, Trainer
+from eans.training import Trainer
 
 MOST_RELATIONS = 20
 METRICS = ("mr", "mrr", *(f"hits@{k}" for k in HITS))

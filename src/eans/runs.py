@@ -32,11 +32,12 @@ from torch import Tensor
 
 from eans.errors import RunError, UsageError
 from eans.files import atomic_write, cannot_write
+from eans.fitting import Progress
 from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
 from eans.models import Model
 from eans.recipes import Recipe, load, to_toml
 from eans.recipes.build import build_model
-from eans.training import Progress, Trainer
+from eans.training import Trainer
 
 FORMAT = "1"
 

@@ -20,13 +20,14 @@ from eans import kernels
 from eans.api import choose_device, choose_recipe
 from eans.batches import Purpose, mix
 from eans.errors import UsageError
+from eans.fitting import due
 from eans.graph import SIDES, KnowledgeGraph, Side, TripleIndex, column
 from eans.inspection.records import Inspection, Look
 from eans.losses import LossTerms
 from eans.recipes import Recipe
 from eans.recipes.build import build_trainer
 from eans.runs import RunFolder
-from eans.training import Trainer, due
+from eans.training import Trainer
 
 PROBE = 2048  # triples
 LOOKS = 10  # on the way, unless told otherwise

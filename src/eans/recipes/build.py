@@ -10,13 +10,14 @@ import torch
 
 from eans.batches import BatchStream, Purpose, mix
 from eans.errors import UsageError, did_you_mean
+from eans.fitting import Plan
 from eans.graph import TAIL, KnowledgeGraph
 from eans.losses import LOSSES, LogSigmoid
 from eans.models import MODELS, Model
 from eans.recipes.schema import Recipe, Section
 from eans.samplers import SAMPLERS, Sampler
 from eans.samplers.eans import default_clusters, default_sigma
-from eans.training import Plan, Schedule, Trainer
+from eans.training import Schedule, Trainer
 
 AUTO_PASSES = 100
 AUTO_STEPS = (2_000, 100_000)

@@ -37,9 +37,7 @@ class Bernoulli(Uniform):
 
     A step here corrupts one side of the whole batch, and the sides take turns. So the choice is not drawn: a positive
     is weighted by ``2 P(side | r)``. Over one step of each side a triple then has the weights that drawing its side
-    gives it on average, ``2 P(head | r)`` and ``2 P(tail | r)``, without the variance of the draw. Losses scale the
-    weights of a batch to the sum 1: within a side relations weigh what Bernoulli sampling gives them, while the two
-    sides as wholes keep one step each.
+    gives it on average, ``2 P(head | r)`` and ``2 P(tail | r)``, without the variance of the draw.
     """
 
     side_weights: Tensor

@@ -78,10 +78,13 @@ def update(
     """See `UpdateKernels.update`; without pending parts."""
     assert pending is None
     size, root = factors
-    averages.mul_(betas[0])
-    squares.mul_(betas[1])
-    if dense is not None:
-        averages.add_(dense, alpha=1.0 - betas[0])
-        squares.addcmul_(dense, dense, value=1.0 - betas[1])
-    slope = squares.sqrt().mul_(root).add_(epsilon).reciprocal_().mul_(averages)
-    table.sub_(slope.mul_(size))
+    if dense is None:
+        averages.mul_(betas[0])
+        squares.mul_(betas[1])
+    else:
+        averages.lerp_(dense, 1.0 - betas[0])
+        squares.mul_(betas[1]).addcmul_(dense, dense, value=1.0 - betas[1])
+    slope = squares.sqrt()
+    torch.addcmul(torch.full_like(root, epsilon), slope, root, out=slope)
+    torch.div(averages, slope, out=slope)
+    table.addcmul_(slope, size, value=-1.0)

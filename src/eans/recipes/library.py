@@ -103,7 +103,9 @@ def _compose(dataset: str, model: str, method: str) -> Fragment:
     general = _for_model(_methods(), model)
     for kind, key, known in (("model", model, _models()), ("method", method, [*general, *special])):
         if key not in known:
-            raise UsageError(f"unknown {kind} '{key}' in a recipe{did_you_mean(key, known)}")
+            others = ({**_methods(), **_own_methods(dataset)}).get(key, {}).get("models", [])
+            hint = f"; {dataset} has it for {', '.join(others)}" if others else did_you_mean(key, known)
+            raise UsageError(f"unknown {kind} '{key}' in a recipe{hint}")
     basis = special[method]["based_on"] if method in special else method
     fragments = [
         base["common"],

@@ -15,29 +15,18 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import ModuleType
-from typing import NamedTuple
 
 import numba
 import numpy
 import torch
 from torch import Tensor
 
+from benchmarks.findings import Case
 from eans.kernels import COMPARISONS, Comparison, numba_compare, reference
 
 NUM_ENTITIES = 14541
 DIMS, NEGATIVES, BATCHES, COUNTS = (50, 200, 1000), (1, 16, 256), (128, 1024), (1, 3)
 RANKED = 64  # queries of one `compare_all`
-
-
-class Case(NamedTuple):
-    """Arguments of `compare` after the kind, and the gradient of its scores."""
-
-    queries: Tensor
-    table: Tensor
-    entities: Tensor
-    shifts: Tensor | None
-    scalars: Tensor | None
-    outer: Tensor
 
 
 def make_case(

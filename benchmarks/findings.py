@@ -11,6 +11,17 @@ from torch import Tensor
 TOLERANCE = 1e-6  # of the error's norm, relative to the norm of the exact tensor
 
 
+class Case(NamedTuple):
+    """Arguments of `compare` after the kind, and the gradient of its scores."""
+
+    queries: Tensor
+    table: Tensor
+    entities: Tensor
+    shifts: Tensor | None
+    scalars: Tensor | None
+    outer: Tensor
+
+
 class Finding(NamedTuple):
     """One comparison.
 

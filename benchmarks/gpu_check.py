@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import eans
-from benchmarks.findings import Finding, poison, relative_error
+from benchmarks.findings import Case, Finding, poison, relative_error
 from benchmarks.gpu_check_step import check_step
 from benchmarks.timing import Setting
 from eans import kernels
@@ -28,17 +28,6 @@ from eans.recipes.build import build_trainer, resolve
 ULP = float(torch.finfo(torch.float32).eps)
 TURN = 1e-4  # a modulus whose slope turns by less is not worth an allowance
 MOST_NEAR = 0.05  # share of slopes that may be in doubt (some are made so on purpose)
-
-
-class Case(NamedTuple):
-    """Arguments of `compare` after the kind, and the gradient of its scores."""
-
-    queries: Tensor
-    table: Tensor
-    entities: Tensor
-    shifts: Tensor | None
-    scalars: Tensor | None
-    outer: Tensor
 
 
 @dataclass(frozen=True)

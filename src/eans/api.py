@@ -138,7 +138,7 @@ def train(
 
     Args:
         graph: what to learn.
-        model: ``"transe"``, ``"transd"``, ``"distmult"``, ``"complex"``, ``"rotate"`` or ``"simple"``.
+        model: a name from `MODELS`, such as ``"transe"``, ``"complex"`` or ``"rotate"``.
         sampler: a method of the recipes, such as ``"uniform"``, ``"adv"``, ``"eans"``, ``"eans+adv"`` or ``"kbgan"``.
         recipe: a recipe name or file instead of model and sampler. With none of the three, the graph's default.
         out: folder to keep the run in; None keeps it in memory.

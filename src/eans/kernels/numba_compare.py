@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from eans.kernels.numba_gradients import gradients
-from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, pairs_by_entity, width_of
+from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, pairs_by_entity
 from eans.kernels.numba_threads import compiled, cuts, inlined, share, threads_for
 from eans.kernels.pending import pending_of
-from eans.kernels.reference import Comparison, with_mean_rest
+from eans.kernels.reference import Comparison, width_of, with_mean_rest
 
 __all__ = ["compare", "compare_all"]
 

@@ -28,9 +28,9 @@ import torch
 from numba import uint64
 from torch import Tensor
 
-from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, width_of, zeros
+from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, zeros
 from eans.kernels.numba_threads import compiled, cuts, share, threads_for
-from eans.kernels.reference import Comparison
+from eans.kernels.reference import Comparison, width_of
 
 # Parts that threads share in the backward pass; fewer when there are few candidates, because each part costs as much as
 # about one candidate of each positive.

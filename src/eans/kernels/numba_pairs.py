@@ -19,7 +19,6 @@ from numba import uint64
 from torch import Tensor
 
 from eans.kernels.numba_threads import compiled
-from eans.kernels.reference import Comparison
 
 DOT, L1, MODULUS = 0, 1, 2
 KINDS = {"dot": DOT, "l1": L1, "modulus": MODULUS}
@@ -54,15 +53,6 @@ def zeros(shape: Iterable[int], dtype: torch.dtype) -> Tensor:
     start = -raw.ctypes.data % 64
     numbers = raw[start : start + size].view(np.float32 if dtype == torch.float32 else np.float64)
     return torch.from_numpy(numbers.reshape(shape))
-
-
-def width_of(kind: Comparison, dim: int) -> int:
-    """Columns of one plane of a row with `dim` numbers."""
-    if kind != "modulus":
-        return dim
-    if dim % 2:
-        raise ValueError(f"complex rows [re | im] have an even number of columns, not {dim}")
-    return dim // 2
 
 
 @compiled

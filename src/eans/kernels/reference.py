@@ -35,6 +35,15 @@ def _halves(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return vectors[..., :half], vectors[..., half:]
 
 
+def width_of(kind: Comparison, dim: int) -> int:
+    """Columns of one plane of a row with `dim` numbers."""
+    if kind != "modulus":
+        return dim
+    if dim % 2:
+        raise ValueError(f"complex rows [re | im] have an even number of columns, not {dim}")
+    return dim // 2
+
+
 def modulus(vectors: Tensor) -> Tensor:
     """``|z|`` of complex vectors stored ``[re | im]``: ``[..., 2d]`` -> ``[..., d]``; its gradient at zero is zero."""
     real, imaginary = _halves(vectors)

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from eans.kernels import reference
 from eans.kernels.pending import CandidateGradient, pending_of
-from eans.kernels.reference import Comparison, with_mean_rest
+from eans.kernels.reference import Comparison, width_of, with_mean_rest
 from eans.kernels.triton_entity import entity_gradients
 from eans.kernels.triton_query import query_gradients
-from eans.kernels.triton_tiles import Tile, check_types, fitted, load_planes, width_of
+from eans.kernels.triton_tiles import Tile, check_types, fitted, load_planes
 from eans.kernels.triton_update import plan
 
 # Queries that one launch compares with a candidate row: as many as one training step has.

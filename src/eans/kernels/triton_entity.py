@@ -21,9 +21,9 @@ import triton.language as tl
 from torch import Tensor
 
 from eans.kernels.pending import Pending, Segments
-from eans.kernels.reference import Comparison
+from eans.kernels.reference import Comparison, width_of
 from eans.kernels.triton_sort import sorted_ids
-from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candidate, width_of
+from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candidate
 
 # Rows are pairs of one entity.
 ENTITY_TILES: dict[str, Tile] = {"dot": Tile(1, 128, 1), "l1": Tile(2, 128, 1), "modulus": Tile(1, 128, 1)}

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eans.kernels.reference import Comparison
-from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candidate, width_of
+from eans.kernels.reference import Comparison, width_of
+from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candidate
 
 # Rows are candidates of one positive.
 QUERY_TILES: dict[str, Tile] = {"dot": Tile(2, 128, 1), "l1": Tile(8, 128, 1), "modulus": Tile(4, 64, 1)}

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eans.kernels.reference import Comparison, Counts, check_counts
-from eans.kernels.triton_tiles import check_types, load_planes, width_of
+from eans.kernels.reference import Comparison, Counts, check_counts, width_of
+from eans.kernels.triton_tiles import check_types, load_planes
 
 
 class Block(NamedTuple):

@@ -12,8 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eans.kernels.reference import Comparison
-
 
 class Tile(NamedTuple):
     """Rows and columns that a program holds at a time (powers of two), and its number of warps."""
@@ -33,15 +31,6 @@ def check_types(queries: Tensor, table: Tensor) -> None:
     """Refuse types that the kernels would sum up in too few bits."""
     if queries.dtype != table.dtype or queries.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"queries and table are both float32 or both float64, not {queries.dtype} and {table.dtype}")
-
-
-def width_of(kind: Comparison, dim: int) -> int:
-    """Columns of one plane of a row with `dim` numbers."""
-    if kind != "modulus":
-        return dim
-    if dim % 2:
-        raise ValueError(f"complex rows [re | im] have an even number of columns, not {dim}")
-    return dim // 2
 
 
 def fitted(tile: Tile, width: int) -> Tile:

@@ -16,8 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from eans.kernels import reference, reference_step
-from eans.kernels.reference import Comparison
-from eans.kernels.triton_tiles import load_planes, to_candidate, width_of
+from eans.kernels.reference import Comparison, width_of
+from eans.kernels.triton_tiles import load_planes, to_candidate
 
 COLUMNS = 256
 

@@ -19,6 +19,7 @@ from eans.batches import Purpose, mix
 from eans.errors import RunError, UsageError
 from eans.graph import KnowledgeGraph, column
 from eans.inspection.analysis import Analyst, Histogram, analyse_run, separation
+from eans.recipes.build import build_trainer
 from eans.samplers import SAMPLERS
 from eans.training import Trainer
 from helpers_runs import ring_graph
@@ -216,15 +217,15 @@ def test_a_run_folder_is_only_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_a_gpu_is_not_waited_for_and_finds_the_same() -> None:
+def test_a_gpu_finds_the_same_and_a_recorded_run_does_not_notice() -> None:
     graph = ring_graph()
     recipe = recipe_of("transe/eans", graph)
-    here, there = trained(recipe, graph, 0), eans.recipes.build.build_trainer(recipe, graph, "cuda")
+    here, there = trained(recipe, graph, 0), build_trainer(recipe, graph, "cuda")
     analysts = [Analyst(trainer, graph, 4) for trainer in (here, there)]
     one, other = (analyst.analyse() for analyst in analysts)
     assert one["positive_mean"] == pytest.approx(other["positive_mean"], rel=1e-4)  # draws differ between devices
     assert one["negatives"] == other["negatives"]
-    plain, watched = (eans.recipes.build.build_trainer(recipe, graph, "cuda") for _ in range(2))
+    plain, watched = (build_trainer(recipe, graph, "cuda") for _ in range(2))
     analyst = Analyst(watched, graph, 2)
     for _ in range(24):
         analyst.analyse()

@@ -18,12 +18,12 @@ METRICS = (("mr", "MR"), ("mrr", "MRR"), ("hits@1", "Hits@1"), ("hits@3", "Hits@
 RELATION_COLUMNS = (
     ("relation", "relation", False),
     ("kind", "category", False),
-    ("train", "train", True),
     ("ranked", "count", True),
     ("MRR", "mrr", True),
     ("MRR head", "mrr_head", True),
     ("MRR tail", "mrr_tail", True),
     ("Hits@10", "hits@10", True),
+    ("train", "train", True),
 )
 
 
@@ -46,7 +46,6 @@ def render(report: dict[str, Any]) -> str:
 def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
     """What the head of the page says about a run, as far as it is known."""
     graph, training, protocol = report["graph"], report["training"], report["protocol"]
-    steps, planned = training.get("steps"), training["steps_planned"]
     splits = ", ".join(f"{count(graph[split])} {split}" for split in ("train", "valid", "test"))
     found = [
         ("recipe", report["recipe"]),
@@ -54,8 +53,8 @@ def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("triples", splits),
         ("model", f"{report['model']['name']}, {count(report['model']['parameters'])} parameters"),
         ("seed", str(training["seed"])),
-        ("steps", count(steps) if steps in (None, planned) else f"{count(steps)} of {count(planned)}"),
-        ("time", duration(training["seconds"]) if training.get("seconds") is not None else ""),
+        ("steps", _steps(training)),
+        ("time", duration(training["seconds"]) if training["seconds"] is not None else ""),
         ("hardware", training.get("hardware", "")),
         ("commit", training.get("commit", "")),
         ("versions", _versions(training)),
@@ -67,6 +66,14 @@ def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
         ),
     ]
     return [(name, words) for name, words in found if words]
+
+
+def _steps(training: dict[str, Any]) -> str:
+    steps, planned, best = training["steps"], training["steps_planned"], training.get("best_valid_step")
+    done = count(steps) if steps in (None, planned) else f"{count(steps)} of {count(planned)}"
+    if training["keep"] == "best" and best:
+        done += f"; the weights are those of step {count(best)}, the best validation"
+    return done
 
 
 def _versions(training: dict[str, Any]) -> str:

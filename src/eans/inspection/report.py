@@ -93,7 +93,9 @@ def _graph_facts(graph: KnowledgeGraph) -> dict[str, Any]:
 
 def _training(folder: RunFolder, recipe: Recipe) -> dict[str, Any]:
     """What the run's metrics say about its training; of one that is not complete, what the checkpoint says."""
-    facts = {"seed": recipe.train.seed, "steps_planned": recipe.train.steps}
+    section = recipe.train
+    facts: dict[str, Any] = {"seed": section.seed, "steps_planned": section.steps, "keep": section.keep}
+    facts |= {"steps": None, "seconds": None}
     if folder.is_complete:
         return facts | dict(folder.metrics().get("training", {}))
     metadata = read_metadata(folder.checkpoint_file) if folder.checkpoint_file.is_file() else {}

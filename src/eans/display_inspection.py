@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from eans import recipes
-from eans.display import choose, console, load_graph
+from eans.display import load_graph
 from eans.errors import UsageError
 from eans.figures import require_matplotlib
 from eans.inspection import Inspection, inspect_run, inspect_training, save, to_csv, to_json
@@ -21,6 +21,7 @@ from eans.inspection.looking import Progress as Report
 from eans.inspection.records import short_names
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
+from eans.screen import choose, console
 
 FORMATS = ("table", "csv", "json")
 # The number of a look, the heading of its column, and how it is written.

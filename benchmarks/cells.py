@@ -7,35 +7,30 @@ again, so an interrupted series continues where it stopped.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from eans.api import Run
+from eans.reproduction.published import read_cells
+from eans.reproduction.records import RunSpec
 
+Cell = RunSpec  # of a table that a benchmark makes: one run
 RECORDS = Path(__file__).resolve().parent.parent / "records"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run: a recipe name, overrides ``section.key=value`` and a seed."""
+def parse(text: str, seed: int) -> Cell:
+    """``recipe[:override]...`` -> a run."""
+    recipe, *overrides = text.split(":")
+    return Cell(recipe, tuple(overrides), seed)
 
-    recipe: str
-    overrides: tuple[str, ...] = ()
-    seed: int = 0
 
-    @property
-    def key(self) -> str:
-        """What identifies the cell among records."""
-        return " ".join([self.recipe, *self.overrides, f"seed={self.seed}"])
+def published() -> dict[str, tuple[float, float]]:
+    """MRR and Hits@10 that the paper's main table prints, by recipe."""
+    return {cell.run().recipe: (cell["mrr"], cell["hits10"]) for cell in read_cells() if cell.table == "main"}
 
 
 def recipe_of(record: dict[str, Any]) -> str:
@@ -56,60 +51,23 @@ def negatives_of(record: dict[str, Any]) -> int:
     return load(record["recipe"], record["overrides"]).sampler.negatives
 
 
-def current_commit() -> str:
-    """The commit of the source tree; ``EANS_COMMIT`` stands in where there is no repository."""
-    if commit := os.environ.get("EANS_COMMIT"):
-        return commit
-    answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or "unknown"
-
-
 def read_records(file: Path) -> list[dict[str, Any]]:
     """All records of a file, in order."""
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
 
 
 def run_cell(cell: Cell, device: str) -> dict[str, Any]:
-    """Train and evaluate one cell and return its record."""
+    """Train and evaluate one cell in memory and return its record."""
     import torch
 
-    import eans
     from eans.api import start
-    from eans.recipes import load
-    from eans.recipes.build import resolve
+    from eans.reproduction.running import describe, prepare
 
     torch.set_num_threads(1)
-    recipe = load(cell.recipe, [*cell.overrides, f"train.seed={cell.seed}"])
-    graph = eans.load(recipe.data.name)
-    recipe = resolve(recipe, graph)
+    recipe, graph = prepare(cell)
     began = time.perf_counter()
     run = start(recipe, graph, device=device)
-    return describe(cell, run, time.perf_counter() - began)
-
-
-def describe(cell: Cell, run: Run, total_seconds: float) -> dict[str, Any]:
-    """The record of a finished run."""
-    curve = [
-        {"step": record["step"], "seconds": record["seconds"], "mrr": record["valid"]["both"]["mrr"]}
-        for record in run.history
-        if "valid" in record
-    ]
-    losses = [record for record in run.history if "loss" in record]
-    keep = ("both", "head", "tail")
-    return {
-        "key": cell.key,
-        "recipe": cell.recipe,
-        "overrides": list(cell.overrides),
-        "seed": cell.seed,
-        "commit": current_commit(),
-        **{name: run.metrics["training"][name] for name in ("steps", "seconds", "hardware", "torch_version")},
-        "total_seconds": round(total_seconds, 1),
-        "valid": {side: run.metrics["valid"][side] for side in keep},
-        "test": {side: run.metrics["test"][side] for side in keep},
-        "protocol": {name: run.metrics["protocol"][name] for name in ("ties", "candidates", "split_sha256")},
-        "curve": curve,
-        "losses": [record["loss"] for record in (losses[0], losses[-1])],
-    }
+    return {"key": cell.key, **describe(cell, run, time.perf_counter() - began)}
 
 
 def run_missing(cells: Iterable[Cell], file: Path, device: str, workers: int) -> Iterator[dict[str, Any]]:

@@ -22,8 +22,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cells import RECORDS, current_commit
+from benchmarks.cells import RECORDS
 from benchmarks.cpu_report import report
+from eans.reproduction.records import current_commit
 
 FILE = RECORDS / "cpu-speed.json"
 PACKAGES = ("eans", "pykeen", "torch", "numba", "numpy")

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import eans
-from benchmarks.cells import RECORDS, Cell, describe, read_records
-from benchmarks.paper_runs import parse
+from benchmarks.cells import RECORDS, Cell, parse, read_records
 from benchmarks.speed_record import Record
 from benchmarks.timing import Setting
 from eans.api import Listener, start
 from eans.recipes import load
 from eans.recipes.build import resolve
+from eans.reproduction.running import describe
 
 FILE = RECORDS / "fast.jsonl"
 VALIDATIONS = 25
@@ -66,6 +66,7 @@ def run(cell: Cell, setting: Setting) -> Record:
     finished = start(recipe, graph, device=str(setting.device), listener=watch.listener)
     record = describe(cell, finished, time.perf_counter() - began)
     return {
+        "key": cell.key,
         **record,
         "seconds": round(record["seconds"] - watch.validating, 3),
         "validation_seconds": round(watch.validating, 3),

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import cpu_report
-from benchmarks.cells import RECORDS, negatives_of, read_records, recipe_of
+from benchmarks.cells import RECORDS, negatives_of, published, read_records, recipe_of
 from benchmarks.gpu_targets import TARGETS
-from benchmarks.paper_runs import PUBLISHED
 from benchmarks.plots import FIGURES, TITLES, sweep
 from eans.files import atomic_write
 from eans.models import MODELS
@@ -205,12 +204,12 @@ def memory(part: dict[str, Any]) -> str:
 
 def quality(runs: list[dict[str, Any]]) -> str:
     """Whole runs: how long they trained and what came out."""
-    rows = []
+    rows, targets = [], published()
     for run in runs:
         both, curve = run["test"]["both"], run["curve"]
         best = max(point["mrr"] for point in curve)
         near = next(point["seconds"] for point in curve if point["mrr"] >= NEAR_BEST * best)
-        published = PUBLISHED.get(run["recipe"])
+        target = targets.get(run["recipe"])
         fast = recipe_of(run)
         rows.append(
             [
@@ -221,7 +220,7 @@ def quality(runs: list[dict[str, Any]]) -> str:
                 f"{near:.1f}",
                 f"{both['mrr']:.4f}",
                 f"{both['hits@10']:.4f}",
-                f"{published[0]:.3f}" if published else "-",
+                f"{target[0]:.3f}" if target else "-",
             ]
         )
     header = [

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.cells import current_commit
 from eans._version import __version__
 from eans.errors import UsageError
 from eans.files import atomic_write
+from eans.reproduction.records import current_commit
 
 FORMAT = 1
 Record = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import compare_samplers, fb15k237_cpu, paper_runs, performance_page
+from benchmarks import compare_samplers, fb15k237_cpu, performance_page
 from benchmarks.cells import RECORDS, read_records
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
@@ -27,9 +27,8 @@ PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
     [
         (compare_samplers.FILE, compare_samplers.table, 48),
         (fb15k237_cpu.FILE, fb15k237_cpu.table, 4),
-        (paper_runs.FILE, paper_runs.table, 4),
     ],
-    ids=["samplers", "fb15k-237-cpu", "paper"],
+    ids=["samplers", "fb15k-237-cpu"],
 )
 def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, Any]]], str], runs: int) -> None:
     records = read_records(file)

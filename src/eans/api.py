@@ -262,13 +262,13 @@ def _training_facts(recipe: Recipe, trainer: Trainer, progress: Progress) -> dic
         "seconds": round(progress.seconds, 3),
         "best_valid_step": progress.best_step,
         "device": str(trainer.device),
-        "hardware": _hardware(trainer.device),
+        "hardware": hardware_name(trainer.device),
         "eans_version": __version__,
         "torch_version": torch.__version__,
     }
 
 
-def _hardware(device: torch.device) -> str:
+def hardware_name(device: torch.device) -> str:
     """The name of the GPU or processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

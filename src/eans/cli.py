@@ -186,6 +186,57 @@ def inspect_sampler(
     inspect_with_display(what, data, steps, every, probe, out, format, device, overrides)
 
 
+RecordsOption = Annotated[Path, typer.Option(help="Folder of run records.")]
+OnlyOption = Annotated[
+    str, typer.Option(metavar="KEY=VALUE,...", help="Only cells with these values, for example model=rotate.")
+]
+CellsOption = Annotated[
+    Path | None, typer.Option(help="Published cells of another file, a TOML. Default: the paper's.")
+]
+TablesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TABLE|FIGURE]...",
+        help="main, variance, small-n, one-negative, ablation, score-gap; small-n, negative-cdf,"
+        " substitution-histogram, order. Default: all.",
+    ),
+]
+
+
+@app.command()
+def reproduce(
+    tables: TablesArgument = None,
+    only: OnlyOption = "",
+    seeds: Annotated[int, typer.Option(help="Run seeds 0 up to this number.")] = 3,
+    device: DeviceOption = "auto",
+    records: RecordsOption = Path("records/paper"),
+    cells: CellsOption = None,
+    workers: Annotated[int, typer.Option(help="Runs at a time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+) -> None:
+    """Run what the paper's tables and figures need and has no record yet, then report. Ctrl-C loses nothing."""
+    from eans.display_reproduction import reproduce_with_display
+
+    if not reproduce_with_display(tables or [], only, seeds, device, records, cells, workers, dry_run):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    tables: TablesArgument = None,
+    only: OnlyOption = "",
+    records: RecordsOption = Path("records/paper"),
+    cells: CellsOption = None,
+    format: Annotated[str, typer.Option(help="table, markdown, latex, csv or json.")] = "table",
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables in all formats, and the figures.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Write the page of the documentation to this file instead.")] = None,
+) -> None:
+    """The paper's tables, published and measured side by side, from run records."""
+    from eans.display_report import report_with_display
+
+    report_with_display(tables or [], only, records, cells, format, out, page)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `eans` command."""
     # A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too,

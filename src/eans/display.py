@@ -18,7 +18,7 @@ from rich.table import Table
 
 from eans import data, recipes
 from eans.api import Listener, Run, resume, start
-from eans.errors import RunError, UsageError, did_you_mean
+from eans.errors import RunError, UsageError
 from eans.evaluation import HITS, TIES, Ties
 from eans.fitting import Interrupted
 from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Split
@@ -26,22 +26,11 @@ from eans.prediction import Known, Predictions
 from eans.recipes import Recipe
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
+from eans.screen import choose, console
 from eans.training import Trainer
 
 MOST_RELATIONS = 20
 METRICS = ("mr", "mrr", *(f"hits@{k}" for k in HITS))
-
-
-def console() -> Console:
-    """Standard output; in a pipe, wide enough that no table row is folded. Labels and paths are shown as they are."""
-    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False, emoji=False)
-
-
-def choose(option: str, value: str, allowed: tuple[str, ...]) -> str:
-    """`value` if it is allowed; otherwise an error that lists what is."""
-    if value not in allowed:
-        raise UsageError(f"{option} '{value}' is not one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
-    return value
 
 
 class TrainingDisplay:

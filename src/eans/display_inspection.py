@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from eans import recipes
-from eans.display import choose, console, load_graph
+from eans.display import load_graph
 from eans.errors import UsageError
 from eans.figures import require_matplotlib
 from eans.files import atomic_write
@@ -28,6 +28,7 @@ from eans.inspection.report import Progress as RankingReport
 from eans.inspection.report import report_run
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
+from eans.screen import choose, console
 
 FORMATS = ("table", "csv", "json")
 # The number of a look, the heading of its column, and how it is written.

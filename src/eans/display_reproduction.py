@@ -1,0 +1,181 @@
+"""What `eans reproduce` shows: the plan, the runs while they train, and the report in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from eans import data
+from eans.api import choose_device, hardware_name
+from eans.display import download_bar
+from eans.display_report import show_report
+from eans.errors import UsageError
+from eans.fitting import Interrupted
+from eans.recipes import load
+from eans.reproduction.plan import PlannedRun, estimate, make_plan, missing, working_folder
+from eans.reproduction.pool import Event, Settings, run_all
+from eans.reproduction.published import read_cells, select
+from eans.reproduction.records import Record, RunSpec, read_records
+from eans.reproduction.report import judge
+from eans.reproduction.tables import duration
+from eans.screen import console
+
+
+def reproduce_with_display(
+    names: Sequence[str],
+    only: str,
+    seeds: int,
+    device: str,
+    records: Path,
+    cells: Path | None,
+    workers: int,
+    dry_run: bool,
+) -> bool:
+    """`eans reproduce`; says whether every run that was begun came to its end."""
+    for option, value in (("--seeds", seeds), ("--workers", workers)):
+        if value < 1:
+            raise UsageError(f"{option} must be at least 1, got {value}")
+    published = read_cells(cells)
+    selection = select(published, names, only)
+    found = read_records(records)
+    plan = make_plan(selection, published, seeds, found)
+    todo = missing(plan)
+    hardware = hardware_name(choose_device(device))
+    show_plan(plan, found, hardware)
+    if dry_run:
+        return True
+    # A slip in the last recipe, or a graph that cannot be had, should not cost an hour first.
+    graphs = {load(run.spec.recipe, run.spec.overrides).data.name for run in todo}
+    with download_bar() as report:
+        for name in sorted(graphs):
+            data.get(name or data.bundled_name(), progress=report)
+    failed = RunsDisplay(todo).follow(Settings(records, working_folder(records), device, workers))
+    show_report(selection, judge(selection.cells, read_records(records)))
+    for run, reason in failed:
+        print(f"eans: failed: {run.spec.key}: {reason}", file=sys.stderr)
+    return not failed
+
+
+def show_plan(plan: Sequence[PlannedRun], records: dict[RunSpec, Record], hardware: str) -> None:
+    """What is there, what is to be run, and about how long that takes."""
+    screen = console()
+    todo = missing(plan)
+    settings: dict[str, list[PlannedRun]] = {}
+    for run in plan:
+        settings.setdefault(run.spec.settings, []).append(run)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("run", "for", "seeds to run", "with a record", "estimated time"):
+        table.add_column(heading, overflow="fold")
+    for name, runs in settings.items():
+        guess = estimate(runs[0].spec, records, hardware)
+        lacking = [run for run in runs if run.record is None]
+        time = "unknown" if guess is None else f"{'~ ' if guess.similar else ''}{duration(guess.seconds)} each"
+        why = "".join(f" ({reason})" for reason in dict.fromkeys(run.reason for run in lacking if run.reason))
+        table.add_row(
+            name,
+            ", ".join(runs[0].uses),
+            (", ".join(str(run.spec.seed) for run in lacking) or "-") + why,
+            ", ".join(str(run.spec.seed) for run in runs if run.record is not None) or "-",
+            time if lacking else "",
+        )
+    screen.print(table)
+    guesses = [estimate(run.spec, records, hardware) for run in todo]
+    known = [guess.seconds for guess in guesses if guess is not None]
+    parts = [f"{len(todo)} of {len(plan)} runs to do on {hardware}"]
+    if known:
+        parts.append(f"about {duration(sum(known))} for {len(known)} of them, one at a time")
+    if len(known) < len(todo):
+        parts.append(f"time unknown for {len(todo) - len(known)}: no record of that model and graph on this hardware")
+    screen.print("; ".join(parts), soft_wrap=True)
+    if any(guess is not None and guess.similar for guess in guesses):
+        screen.print("'~' is the time of the same model and graph with another method or other settings")
+
+
+class RunsDisplay:
+    """Bars for all runs and for each one that trains on a terminal; a line for each that ends in a pipe."""
+
+    def __init__(self, runs: Sequence[PlannedRun]) -> None:
+        self.runs = runs
+        self.console = console()
+        self.live = sys.stdout.isatty()
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.live,
+        )
+        self.tasks: dict[RunSpec, TaskID] = {}
+        self.stopping = False
+        self.ended = 0
+
+    def follow(self, settings: Settings) -> list[tuple[PlannedRun, str]]:
+        """Do the runs and show them; returns those that failed, with the reason.
+
+        Raises:
+            Interrupted: after Ctrl-C or SIGTERM, once what was running has saved its state.
+        """
+        failed = []
+        with self._signals(), self.bar, contextlib.closing(run_all(self.runs, settings, lambda: self.stopping)) as runs:
+            all_runs = self.bar.add_task("runs", total=len(self.runs))
+            for event in runs:
+                self._show(event)
+                self.bar.update(all_runs, completed=self.ended)
+                if event.kind == "failed":
+                    failed.append((event.run, event.reason))
+        if self.stopping:
+            left = len(self.runs) - self.ended
+            raise Interrupted(
+                f"stopped with {self.ended} of {len(self.runs)} runs done, {left} to go; "
+                "the same command goes on from here"
+            )
+        return failed
+
+    def _show(self, event: Event) -> None:
+        spec = event.run.spec
+        if event.kind == "step":
+            if spec not in self.tasks:
+                self.tasks[spec] = self.bar.add_task(spec.key, total=event.total)
+            self.bar.update(self.tasks[spec], completed=event.done)
+            return
+        if spec in self.tasks:
+            self.bar.remove_task(self.tasks.pop(spec))
+        if event.kind == "stopped":
+            self.console.print(f"{spec.key}: stopped, its state is saved", soft_wrap=True)
+            return
+        self.ended += 1
+        place = f"[{self.ended}/{len(self.runs)}] {spec.key}"
+        if event.record is not None:
+            test, seconds = event.record.test, event.record["seconds"]
+            self.console.print(
+                f"{place}: MRR {test['mrr']:.4f}, Hits@10 {test['hits10']:.4f}, MR {test['mr']:.0f},"
+                f" trained {duration(seconds)}",
+                soft_wrap=True,
+            )
+        else:
+            self.console.print(f"{place}: failed: {event.reason}", soft_wrap=True)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.stopping:
+            raise KeyboardInterrupt  # asked twice: end the processes now
+        self.stopping = True
+        print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM become an orderly stop."""
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)

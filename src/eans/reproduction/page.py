@@ -1,0 +1,121 @@
+"""docs/reproduction.md from the records: published and measured, how it was measured, and notes written by hand."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+from eans.files import atomic_write
+from eans.reproduction import figures
+from eans.reproduction.published import FIGURES, TABLES, Cell, drawn_from
+from eans.reproduction.records import Record, RunSpec
+from eans.reproduction.report import RULE, Outcome, judge, summary
+from eans.reproduction.tables import TITLES, duration, to_markdown
+
+HEAD = """\
+# Reproduction
+
+<!-- Written by `eans report --page docs/reproduction.md` from {records}; do not edit. The notes come from
+src/eans/reproduction/notes.md. -->
+
+The tables and figures of Je, *Entity Aware Negative Sampling with Auxiliary Loss of False Negative Prediction for
+Knowledge Graph Embedding* (Findings of EMNLP 2022), with what this library measures beside what the paper prints.
+
+```sh
+eans reproduce main --only model=rotate,dataset=wn18rr --dry-run   # what it would run, and for how long
+eans reproduce main --only model=rotate,dataset=wn18rr             # run what has no record yet, then report
+eans report main --format markdown                                 # report on the records there are
+```
+"""
+HOW = (
+    "A run leaves one record, a small JSON file in `{records}/`: recipe, seed, commit, versions, hardware, time, metrics"
+    " and learning curve. {rule} Numbers that the paper quotes from earlier work are judged alike and marked."
+)
+WIDTH = 120
+FIGURE_TEXT = {
+    "small-n": "MRR and Hits@10 against the number of negatives.",
+    "negative-cdf": "How the negatives of a positive share the softmax weight.",
+    "substitution-histogram": "Substitution scores of true and false negatives.",
+    "order": "The line of entities of TransE with EANS after the last step.",
+}
+
+
+def render(cells: Sequence[Cell], records: Mapping[RunSpec, Record], folder: Path) -> str:
+    """The page as Markdown; figures are linked where there is something to draw them from."""
+    outcomes = judge(cells, records)
+    notes = read_notes()
+    name = folder.as_posix()
+    parts = [HEAD.format(records=name), wrapped(HOW.format(records=name, rule=RULE))]
+    parts += [f"All in all: {summary(outcomes)}.", notes["general"]]
+    parts += ["## How it was measured", protocol(list(records.values()))]
+    for table in TABLES:
+        rows = [outcome for outcome in outcomes if outcome.cell.table == table]
+        if rows:
+            parts += section(table, rows, notes.get(table, ""))
+    drawable = [name for name in FIGURES if figures.can_draw(name, drawn_from(name, cells), records)]
+    if drawable:
+        parts.append("## Figures")
+        for name in drawable:
+            parts += [FIGURE_TEXT[name], f"![{FIGURE_TEXT[name]}](figures/{figures.file_name(name)}.png)"]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def write(file: Path, cells: Sequence[Cell], records: Mapping[RunSpec, Record], folder: Path) -> None:
+    """Write the page, and the figures that it links."""
+    for name in FIGURES:
+        figures.draw(name, drawn_from(name, cells), records, file.parent / "figures")
+    atomic_write(file, render(cells, records, folder).encode())
+
+
+def wrapped(text: str) -> str:
+    """A paragraph in lines as long as those of the other pages."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def section(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
+    """A table with its title, how many cells pass, its notes, and how to run one of its cells."""
+    shown = [outcome for outcome in outcomes if outcome.records]
+    parts = [f"## {TITLES[table]}", f"`eans report {table}`: {summary(outcomes)}.", note]
+    if shown:
+        parts.append(to_markdown(shown))
+    else:
+        parts.append("No cell of it has been run yet.")
+    example = shown[0] if shown else outcomes[0]
+    seeds = example.records[0].spec.seed if example.records else 0
+    parts.append(f"One cell by itself:\n\n```sh\n{example.cell.run(seeds).command}\n```")
+    return parts
+
+
+def protocol(records: Sequence[Record]) -> str:
+    """How ranks were computed, with which code and on what; only what records say."""
+    if not records:
+        return "Nothing has been run yet."
+    ties = sorted({record["protocol"]["ties"] for record in records})
+    device_time = duration(sum(record.total_seconds / record.beside for record in records))
+    lines = [
+        wrapped(
+            "Filtered ranking of both sides of every test triple against"
+            f" {' or '.join(sorted({record['protocol']['candidates'] for record in records}))}; train, valid and test"
+            f" are filtered; {' and '.join(ties)} ties; the weights of the last step."
+            f" {len(records)} {'run' if len(records) == 1 else 'runs'} in the records, {device_time} of device time."
+        ),
+        "",
+        "| hardware | PyTorch | commit | runs |",
+        "|---|---|---|---:|",
+    ]
+    rows: dict[tuple[str, str, str], int] = {}
+    for record in records:
+        torch = record.get("versions", {}).get("torch", "-")
+        place = (record["hardware"], torch, f"`{record.get('commit', '-')[:12]}`")
+        rows[place] = rows.get(place, 0) + 1
+    return "\n".join([*lines, *(f"| {' | '.join(place)} | {count} |" for place, count in sorted(rows.items()))])
+
+
+def read_notes() -> dict[str, str]:
+    """The notes by the name of their table; ``general`` stands first on the page."""
+    text = resources.files("eans.reproduction").joinpath("notes.md").read_text("utf-8")
+    pieces = re.split(r"^# (\S+)\n", text, flags=re.MULTILINE)
+    return {name: body.strip("\n") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}

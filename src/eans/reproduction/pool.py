@@ -1,0 +1,223 @@
+"""Several runs at a time, each in a process of its own; what happens in them comes back as events.
+
+A process does one run after the other. One that fails, or is killed, takes no other run with it: the next run gets a
+new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import time
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event as StopEvent
+from pathlib import Path
+from typing import Any, Literal
+
+from eans.api import Listener
+from eans.errors import EansError
+from eans.files import atomic_write
+from eans.fitting import Interrupted
+from eans.reproduction.plan import PlannedRun
+from eans.reproduction.records import Record
+from eans.reproduction.running import run_spec
+
+BETWEEN_REPORTS = 0.2  # seconds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs have in common; see `run_spec`."""
+
+    records: Path
+    working: Path
+    device: str = "auto"
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a run.
+
+    Attributes:
+        run: which.
+        kind: ``step`` (training has come this far), ``finished``, ``failed``, or ``stopped`` with its state saved.
+        done, total: steps, for ``step``.
+        record: for ``finished``.
+        reason: one line, for ``failed``.
+    """
+
+    run: PlannedRun
+    kind: Literal["step", "finished", "failed", "stopped"]
+    done: int = 0
+    total: int = 0
+    record: Record | None = None
+    reason: str = ""
+
+
+def run_all(runs: Sequence[PlannedRun], settings: Settings, stop: Callable[[], bool]) -> Generator[Event]:
+    """Do the runs in their order, as many at a time as there are workers.
+
+    Once `stop` says True no run begins, and those that train save their state and stop. Closing the iterator ends them
+    at once; they go on from their last checkpoint another time.
+    """
+    context = get_context("spawn")
+    halt = context.Event()
+    waiting = list(runs)
+    at_a_time = max(1, min(settings.workers, len(waiting)))
+    workers: list[Worker] = []
+    try:
+        while waiting or any(worker.run is not None for worker in workers):
+            if stop():
+                halt.set()
+                waiting.clear()
+            workers = [worker for worker in workers if not worker.retired]
+            while waiting and len(workers) < at_a_time:
+                workers.append(Worker(settings, at_a_time, halt))
+            for worker in workers:
+                if worker.run is None and waiting:
+                    worker.begin(waiting.pop(0))
+            busy = [worker for worker in workers if worker.run is not None]
+            ready = wait([worker.connection for worker in busy], BETWEEN_REPORTS)
+            for worker in busy:
+                if worker.connection in ready:
+                    yield worker.read()
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class Worker:
+    """A process, the connection to it, and the run it is doing."""
+
+    def __init__(self, settings: Settings, at_a_time: int, halt: StopEvent) -> None:
+        context = get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=work, args=(other, settings, at_a_time, halt), daemon=True)
+        self.process.start()
+        other.close()  # the process has its own; with this one open, its end would not be noticed
+        self.run: PlannedRun | None = None
+        self.retired = False
+
+    def begin(self, run: PlannedRun) -> None:
+        """Give it a run."""
+        self.run = run
+        with contextlib.suppress(OSError):  # it has ended already, which `read` will find
+            self.connection.send(run)
+
+    def read(self) -> Event:
+        """What it has to say, or that it is no more. After a failure it gets no other run."""
+        assert self.run is not None
+        try:
+            event: Event = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            event = Event(self.run, "failed", reason=how_it_ended(self.process.exitcode))
+        if event.kind != "step":
+            self.run = None
+        if event.kind == "failed":
+            self.retired = True
+            self.end()
+        return event
+
+    def end(self) -> None:
+        """Make sure that the process is gone."""
+        self.connection.close()
+        if self.run is not None:
+            self.process.terminate()
+        self.process.join(10)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def how_it_ended(status: int | None) -> str:
+    """Words for a process that ended without a word."""
+    if status is not None and status < 0:
+        name = signal.Signals(-status).name
+        return f"its process was ended by {name}" + (" (not enough memory?)" if name == "SIGKILL" else "")
+    return f"its process ended with status {status}"
+
+
+# --- inside the process ---------------------------------------------------------------------------------------------
+
+
+def work(connection: Connection[Any, Any], settings: Settings, at_a_time: int, halt: StopEvent) -> None:
+    """Do the runs that come through the connection until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent decides
+    import torch
+
+    torch.set_num_threads(max(1, torch.get_num_threads() // at_a_time))
+    with contextlib.suppress(EOFError, OSError):  # the parent closed the connection, or is gone
+        while True:
+            run: PlannedRun = connection.recv()
+            connection.send(_do(run, settings, at_a_time, connection, halt))
+            gc.collect()
+            torch.cuda.empty_cache()  # other processes may want it; does nothing without a GPU
+
+
+def _do(
+    run: PlannedRun, settings: Settings, at_a_time: int, connection: Connection[Any, Any], halt: StopEvent
+) -> Event:
+    """One run from start to end, and how it ended."""
+    reporter = Reporter(run, connection, halt)
+    try:
+        record = run_spec(
+            run.spec,
+            settings.records,
+            settings.working,
+            device=settings.device,
+            analyse=run.analyse,
+            runs_at_a_time=at_a_time,
+            listener=reporter.listener(),
+        )
+    except Interrupted:
+        return Event(run, "stopped")
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:
+        return Event(run, "failed", reason=reason(error, settings.working / f"{run.spec.name}.error.txt"))
+    return Event(run, "finished", record=record)
+
+
+def reason(error: Exception, file: Path) -> str:
+    """One line for a run that failed; what nobody foresaw leaves its traceback in a file."""
+    if isinstance(error, EansError):
+        return str(error)
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return "not enough memory; try fewer --workers"
+    what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    with contextlib.suppress(EansError, OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, "".join(traceback.format_exception(error)).encode())
+        what += f" (traceback in {file})"
+    return what
+
+
+class Reporter:
+    """Tells the parent now and then how far a run is, and hears whether to stop."""
+
+    def __init__(self, run: PlannedRun, connection: Connection[Any, Any], halt: StopEvent) -> None:
+        self.run, self.connection, self.halt = run, connection, halt
+        self.total = 0
+        self.told = 0.0
+
+    def listener(self) -> Listener:
+        """What to give to `run_spec`."""
+        return Listener(start=self._start, tick=self._tick, stop=self.halt.is_set)
+
+    def _start(self, *parts: Any) -> None:
+        trainer = parts[-1]
+        self.total = trainer.schedule.steps
+        self._tick(trainer.completed)
+
+    def _tick(self, step: int) -> None:
+        now = time.monotonic()
+        if now - self.told > BETWEEN_REPORTS or step == self.total:
+            self.told = now
+            self.connection.send(Event(self.run, "step", step, self.total))

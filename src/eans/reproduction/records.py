@@ -1,0 +1,164 @@
+"""Run records: one small JSON file per finished run, named after what was run.
+
+=====================  ============================================================================================
+``recipe``             its name; with ``overrides`` and ``seed`` it identifies the run
+``recipe_hash``        of the resolved recipe without its seed
+``commit``             of the source tree
+``versions``           of eans, PyTorch and Python
+``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device
+``date``               when it ended, UTC
+``steps, seconds``     of training; ``total_seconds`` has set-up and evaluation too
+``valid, test``        metrics by side: both, head, tail
+``protocol``           how ranks were computed, and of which triples
+``curve, losses``      validations on the way; the first and the last logged loss
+``analysis, order``    scores of negatives at some steps, and the final line of entities, for the runs that need them
+=====================  ============================================================================================
+
+What an older record does not know is absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from eans.errors import RunError, UsageError
+from eans.files import atomic_write
+
+DEFAULT_FOLDER = Path("records/paper")
+LONGEST_NAME = 200  # file systems allow 255 bytes
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: a recipe name, overrides ``section.key=value`` and a seed."""
+
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def settings(self) -> str:
+        """The run without its seed."""
+        return " ".join([self.recipe, *self.overrides])
+
+    @property
+    def key(self) -> str:
+        """What identifies the run among records."""
+        return f"{self.settings} seed={self.seed}"
+
+    @property
+    def name(self) -> str:
+        """A file name without ending, different for different runs."""
+        parts = [*self.recipe.split("/"), *self.overrides, f"seed{self.seed}"]
+        name = "--".join(quote(part, safe="+=") for part in parts)
+        if len(name) > LONGEST_NAME:
+            digest = hashlib.sha256(self.key.encode()).hexdigest()[:16]
+            name = f"{name[: LONGEST_NAME - 32]}--{digest}--seed{self.seed}"
+        return name
+
+    @property
+    def command(self) -> str:
+        """What to type to train it once more, by itself."""
+        return " ".join(
+            ["eans train", self.recipe, *(f"--set {text}" for text in self.overrides), f"--seed {self.seed}"]
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record and the name of its file."""
+
+    file: str
+    content: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.content[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field, or the default where the record does not know it."""
+        return self.content.get(name, default)
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run it is of."""
+        return RunSpec(self["recipe"], tuple(self["overrides"]), self["seed"])
+
+    @property
+    def test(self) -> dict[str, float]:
+        """MR, MRR and Hits@10 on the test triples, both sides, under the names that published cells use."""
+        both = self["test"]["both"]
+        return {"mr": both["mr"], "mrr": both["mrr"], "hits10": both["hits@10"]}
+
+    @property
+    def is_analysed(self) -> bool:
+        """Does it say how negatives scored on the way?"""
+        return bool(self.get("analysis"))
+
+    @property
+    def beside(self) -> int:
+        """How many runs shared the device, this one included; 1 where nothing is known of others."""
+        return int(self.get("runs_at_a_time", 1))
+
+    @property
+    def total_seconds(self) -> float:
+        """From set-up to evaluation; training alone where no more is known."""
+        return float(self.get("total_seconds", self["seconds"]))
+
+
+def read_records(folder: Path) -> dict[RunSpec, Record]:
+    """All records of a folder; a folder that does not exist has none."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder of run records")
+    records: dict[RunSpec, Record] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = Record(path.name, _read(path))
+        if record.spec in records:
+            raise RunError(f"{path} and {records[record.spec].file} are records of the same run; delete one")
+        records[record.spec] = record
+    return records
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        Record(path.name, content).spec, Record(path.name, content).test, content["seconds"], content["hardware"]
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{path} is not a run record ({type(error).__name__}: {error}); delete it or restore it"
+        ) from error
+    return dict(content)
+
+
+def write_record(folder: Path, spec: RunSpec, content: Mapping[str, Any]) -> Record:
+    """Put a record into the folder, in one step; one of the same run is replaced."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot create folder {folder}: {error.strerror}; choose another --records") from error
+    file = f"{spec.name}.json"
+    # One line per field: a person can read it, and a difference between two records shows which field it is in.
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items())
+    atomic_write(folder / file, f"{{\n{lines}\n}}\n".encode())
+    return Record(file, content)
+
+
+def current_commit() -> str:
+    """The commit of the source tree; ``EANS_COMMIT`` stands in where there is no repository."""
+    if commit := os.environ.get("EANS_COMMIT"):
+        return commit
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # no git
+        return "unknown"
+    return answer.stdout.strip() or "unknown"

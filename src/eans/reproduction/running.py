@@ -1,0 +1,130 @@
+"""One run with its record: train in a folder of its own, continue there if it was cut off, say what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eans import data
+from eans._version import __version__
+from eans.api import Listener, Run, resume, start
+from eans.errors import EansError
+from eans.graph import KnowledgeGraph
+from eans.recipes import Recipe, load
+from eans.recipes.build import resolve
+from eans.reproduction.records import Record, RunSpec, current_commit, write_record
+from eans.reproduction.watching import Notes, Watcher
+from eans.runs import RunFolder
+
+SIDES = ("both", "head", "tail")
+
+
+def prepare(spec: RunSpec) -> tuple[Recipe, KnowledgeGraph]:
+    """The resolved recipe of a run, and its graph."""
+    recipe = load(spec.recipe, [*spec.overrides, f"train.seed={spec.seed}"])
+    graph = data.load(recipe.data.name)
+    return resolve(recipe, graph), graph
+
+
+def recipe_hash(recipe: Recipe) -> str:
+    """What two resolved recipes share that differ in seed and name alone."""
+    content = recipe.model_dump(exclude={"name": True, "train": {"seed"}})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def describe(spec: RunSpec, run: Run, total_seconds: float) -> dict[str, Any]:
+    """The record of a finished run."""
+    facts, protocol = run.metrics["training"], run.metrics["protocol"]
+    curve = [
+        {"step": record["step"], "seconds": record["seconds"], "mrr": record["valid"]["both"]["mrr"]}
+        for record in run.history
+        if "valid" in record
+    ]
+    losses = [record["loss"] for record in run.history if "loss" in record]
+    return {
+        "recipe": spec.recipe,
+        "overrides": list(spec.overrides),
+        "seed": spec.seed,
+        "recipe_hash": recipe_hash(run.recipe),
+        "commit": current_commit(),
+        "versions": {
+            "eans": __version__,
+            "torch": facts["torch_version"],
+            "python": platform.python_version(),
+        },
+        "hardware": facts["hardware"],
+        "device": facts["device"],
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "steps": facts["steps"],
+        "seconds": facts["seconds"],
+        "total_seconds": round(total_seconds, 1),
+        "valid": {side: run.metrics["valid"][side] for side in SIDES},
+        "test": {side: run.metrics["test"][side] for side in SIDES},
+        "protocol": {name: protocol[name] for name in ("ties", "candidates", "split_sha256")},
+        "curve": curve,
+        "losses": [losses[0], losses[-1]],
+    }
+
+
+def run_spec(
+    spec: RunSpec,
+    records: Path,
+    working: Path,
+    *,
+    device: str = "auto",
+    analyse: bool = False,
+    runs_at_a_time: int = 1,
+    listener: Listener | None = None,
+) -> Record:
+    """Train and evaluate, write the record, and clear the run folder away.
+
+    Args:
+        spec: what to run.
+        records: the folder of records.
+        working: where the run's folder is while it is not done. A run that was interrupted continues there; one of
+            another recipe, such as an older version of this one, is thrown away.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        analyse: keep the scores of negatives at some steps, and the final order of entities.
+        runs_at_a_time: how many share the device.
+        listener: callbacks.
+    """
+    began = time.perf_counter()
+    recipe, graph = prepare(spec)
+    path = working / spec.name
+    if not _can_continue(path, recipe):
+        shutil.rmtree(path, ignore_errors=True)
+    notes = Notes(path)
+    watch = Watcher(notes, analyse, listener or Listener()).listener()
+    try:
+        run = resume(path, device, watch) if path.exists() else start(recipe, graph, path, device, watch)
+    except BaseException:
+        notes.earlier += time.perf_counter() - began
+        with contextlib.suppress(EansError):  # what ended the run matters more
+            notes.save()
+        raise
+    content = describe(spec, run, notes.earlier + time.perf_counter() - began)
+    content["seconds"] = round(content["seconds"] - notes.seconds, 3)
+    content["runs_at_a_time"] = runs_at_a_time
+    if analyse:
+        content["analysis"] = [notes.looks[step] for step in sorted(notes.looks)]
+        if notes.order is not None:
+            content["order"] = notes.order
+    record = write_record(records, spec, content)
+    shutil.rmtree(path, ignore_errors=True)
+    return record
+
+
+def _can_continue(path: Path, recipe: Recipe) -> bool:
+    """Does the folder hold an unfinished run of this very recipe?"""
+    folder = RunFolder(path)
+    try:
+        return folder.graph_file.is_file() and folder.recipe().model_dump() == recipe.model_dump()
+    except EansError:
+        return False

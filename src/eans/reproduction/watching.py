@@ -1,0 +1,101 @@
+"""What a run leaves besides its metrics: the scores of its negatives at some steps, and its final line of entities.
+
+The notes live in the run folder until the run is done, so that an interrupted run keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from eans.api import Listener
+from eans.files import atomic_write
+from eans.graph import KnowledgeGraph
+from eans.recipes import Recipe
+from eans.reproduction.order import describe_order
+from eans.training import Trainer
+
+STEPS = (1_000, 10_000)  # and the last one: those of the paper's table
+DIGITS = 6
+
+
+class Notes:
+    """A small JSON file in a run folder.
+
+    Attributes:
+        looks: analyses by step, each with the ``seconds`` it took.
+        order: the final line of entities, if the sampler has one.
+        earlier: seconds of the sessions before this one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "notes.json"
+        content = json.loads(self.file.read_text("utf-8")) if self.file.is_file() else {}
+        self.looks: dict[int, dict[str, Any]] = {look["step"]: look for look in content.get("looks", [])}
+        self.order: dict[str, Any] | None = content.get("order")
+        self.earlier: float = content.get("earlier", 0.0)
+
+    def save(self) -> None:
+        """Replace the file; without a folder yet, there is nothing to keep."""
+        if self.file.parent.is_dir():
+            content = {"looks": [self.looks[step] for step in sorted(self.looks)], "order": self.order}
+            atomic_write(self.file, (json.dumps({**content, "earlier": self.earlier}) + "\n").encode())
+
+    @property
+    def seconds(self) -> float:
+        """What the analyses took; the clock of training ran on."""
+        return sum(float(look["seconds"]) for look in self.looks.values())
+
+
+class Watcher:
+    """Listens to a run: analyses its negatives when it is time, and passes everything on to another listener."""
+
+    def __init__(self, notes: Notes, analyse: bool, inner: Listener) -> None:
+        self.notes, self.analyse, self.inner = notes, analyse, inner
+        self.trainer: Trainer | None = None
+        self.analyst: Any = None
+
+    def listener(self) -> Listener:
+        """What to give to `eans.api.start` or `resume`."""
+        inner = self.inner
+        return Listener(self._start, inner.log, self._tick, inner.ranking, inner.stop)
+
+    def _start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
+        self.trainer = trainer
+        if self.analyse:
+            self.analyst = find_analyst()(trainer, graph)
+        self.inner.start(recipe, graph, trainer)
+
+    def _tick(self, step: int) -> None:
+        if self.trainer is not None and self.analyse and step in (*STEPS, self.trainer.schedule.steps):
+            self._look(self.trainer, step)
+        self.inner.tick(step)
+
+    def _look(self, trainer: Trainer, step: int) -> None:
+        began = time.perf_counter()
+        found = rounded(self.analyst.analyse())
+        if step == trainer.schedule.steps:
+            self.notes.order = describe_order(trainer)
+        self.notes.looks[step] = {**found, "seconds": round(time.perf_counter() - began, 3)}
+        self.notes.save()
+
+
+def find_analyst() -> Callable[[Trainer, KnowledgeGraph], Any]:
+    """The class that analyses negatives, loaded when a run needs it."""
+    analyst: Callable[[Trainer, KnowledgeGraph], Any] = import_module("eans.inspection.analysis").Analyst
+    return analyst
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to six significant digits, wherever they stand."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(inner) for inner in value]
+    return value

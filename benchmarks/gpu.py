@@ -1,4 +1,4 @@
-"""Speed on a CUDA GPU: `python -m benchmarks.gpu [--only check,kernels,steps,kmeans,ranking] [--out FILE]`.
+"""Speed on a CUDA GPU: `python -m benchmarks.gpu [--only check,kernels,steps,...] [--out FILE]`.
 
 ========  =====================================================================================================
 check     every kernel against its definition, same bits twice; a failure ends the program with code 1
@@ -6,6 +6,7 @@ kernels   each kernel at the paper's sizes: ms, bytes, GB/s, share of the floor 
 steps     whole training steps of the recipes, other n and d, memory, re-ordering, waits for the device
 kmeans    re-ordering of 15 thousand to 1.5 million entities
 ranking   filtered ranking of whole test sets
+samplers  a step of each sampler against a uniform one that scores as many candidates
 sweep     other tiles in the place of the chosen ones; only when asked for
 quality   whole runs named by ``--runs recipe[:override]...``, appended to ``records/fast.jsonl``
 ========  =====================================================================================================
@@ -29,7 +30,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import gpu_kernels, gpu_quality, gpu_steps, gpu_sweep, gpu_targets
+from benchmarks import gpu_kernels, gpu_quality, gpu_samplers, gpu_steps, gpu_sweep, gpu_targets
 from benchmarks.cells import RECORDS
 from benchmarks.gpu_check import check
 from benchmarks.gpu_check_step import ROUNDED_TOLERANCE
@@ -44,6 +45,7 @@ MEASUREMENTS: dict[str, Callable[[Setting], Record]] = {
     "steps": gpu_steps.measure_steps,
     "kmeans": gpu_steps.measure_kmeans,
     "ranking": gpu_steps.measure_ranking,
+    "samplers": gpu_samplers.measure_samplers,
     "sweep": gpu_sweep.measure_sweep,
 }
 ON_DEMAND = ("sweep", "quality")

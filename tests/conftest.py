@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -101,6 +103,25 @@ def meter() -> Meter:
 @pytest.fixture
 def no_waiting() -> NoWaiting:
     return NoWaiting()
+
+
+@pytest.fixture
+def gpu_must_not_wait() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which whatever waits for the GPU is an error; tests that ask for it need one."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                yield
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+    return watched
 
 
 @pytest.fixture

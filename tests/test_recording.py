@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -120,18 +122,18 @@ def test_recorded_draws_give_the_same_bits(method: str, options: dict[str, Any])
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("draw", ["uniform", "importance", "top"])
-def test_caches_are_renewed_without_waiting(draw: str) -> None:
+def test_caches_are_renewed_without_waiting(
+    draw: str, gpu_must_not_wait: Callable[[], AbstractContextManager[None]]
+) -> None:
     graph = load("wordnet-core")
     overrides = {"train.steps": 40, "train.batch_size": 128, "model.dim": 33, "sampler.cache_draw": draw}
     trainer = build_trainer(resolve(load_recipe("wordnet-core/transe/nscaching", overrides), graph), graph, "cuda")
+    trainer.work.enabled = False  # a replay would not call `observe`
     observe = trainer.sampler.observe
 
     def watched(outcome: StepOutcome) -> None:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with gpu_must_not_wait():
             observe(outcome)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
     for number in range(18):
         if number == 8:  # by now kernels are compiled

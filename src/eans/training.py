@@ -154,17 +154,23 @@ class Trainer:
         terms: LossTerms
         batch, negatives, scores, terms = self.work(rows, side)
         self.completed += 1
-        self.sampler.observe(
-            StepOutcome(
-                self.completed, self.model, batch.triples, batch.side, negatives, scores, self._seeded(Purpose.OBSERVE)
-            )
-        )
+        if not self.sampler.steady:
+            self._observe(batch, negatives, scores, self._seeded(Purpose.OBSERVE))
         return terms
 
+    def _observe(self, batch: Batch, negatives: Negatives, scores: Scores, generator: torch.Generator) -> None:
+        """Show the sampler a finished step."""
+        self.sampler.observe(
+            StepOutcome(self.completed, self.model, batch.triples, batch.side, negatives, scores, generator)
+        )
+
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
-        """What the device does in a step: batch, draw, scores, loss, gradients, update."""
+        """What the device does in a step, from batch to update, and what a steady sampler learns from it."""
         with self.optimizer.collecting():
-            return self._update(rows, side)
+            batch, negatives, scores, terms = self._update(rows, side)
+        if self.sampler.steady:
+            self._observe(batch, negatives, scores, self.generator)
+        return batch, negatives, scores, terms
 
     def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         batch = self.stream.batch(rows, side, self.places)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 import torch
@@ -86,27 +85,17 @@ def test_ranks_are_those_of_the_reference(name: str, make_graph, monkeypatch: py
         assert found.greater[side].device.type == "cpu"
 
 
-@pytest.fixture
-def _no_waiting() -> Any:
-    """Waiting for the device is an error."""
-    if not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
-    torch.cuda.set_sync_debug_mode("error")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
-
-
 @pytest.mark.parametrize("name", [name for name, kind in MODELS.items() if kind.fused])
-def test_a_block_waits_for_nothing(name: str, make_graph, request: pytest.FixtureRequest) -> None:
+def test_a_block_waits_for_nothing(name: str, make_graph, gpu_must_not_wait) -> None:
     graph = make_graph(40, 3, (80, 0, 6))
     model, triples, known = MODELS[name](40, 3, 8).to(DEVICE), graph.test.to(DEVICE), graph.known.to(DEVICE)
-    request.getfixturevalue("_no_waiting")
-    evaluation._count_block(model, triples, "tail", known)
+    with gpu_must_not_wait():
+        evaluation._count_block(model, triples, "tail", known)
 
 
-def test_lloyd_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def test_lloyd_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, gpu_must_not_wait) -> None:
     points = torch.randn(300, 20, device=DEVICE)
     start = points[:10].clone()
     monkeypatch.setitem(ordering.LOOK_EVERY, DEVICE, 1000)
-    request.getfixturevalue("_no_waiting")
-    ordering.kmeans(points, 10, torch.Generator(DEVICE), start)
+    with gpu_must_not_wait():
+        ordering.kmeans(points, 10, torch.Generator(DEVICE), start)

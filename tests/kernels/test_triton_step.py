@@ -152,7 +152,7 @@ def test_label(repeats_from: float | None, known: int) -> None:
 # --- loss -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("temperature", [0.0, 0.75])  # a kernel gets its scalars in float32
 @pytest.mark.parametrize("substitution", [False, True])
 @pytest.mark.parametrize("negatives", [1, 5, 8])
 def test_loss_terms(temperature: float, substitution: bool, negatives: int) -> None:

@@ -18,12 +18,14 @@ class Aside:
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._context: AbstractContextManager[None] | None = None
+        self._busy = False
 
     def __enter__(self) -> Aside:
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
             self._context = torch.cuda.stream(self.stream)
             self._context.__enter__()  # type: ignore[no-untyped-call]
+            self._busy = True
         return self
 
     def __exit__(
@@ -34,6 +36,10 @@ class Aside:
             self._context = None
 
     def join(self) -> None:
-        """Let what follows wait for the work."""
-        if self.stream is not None:
+        """Let what follows wait for the work, if there is any.
+
+        A recording may not wait for a stream that it does not know, and it knows those that were given work in it.
+        """
+        if self.stream is not None and self._busy:
+            self._busy = False
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)

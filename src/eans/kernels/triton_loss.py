@@ -106,7 +106,7 @@ def _combine_kernel(
 ):
     index = tl.arange(0, 8)[:, None]
     sums = tl.zeros([8, BLOCK], dtype=terms.dtype.element_ty)
-    used = (index < 2) | (index == 4) | (SUBSTITUTION and (index < PARTS))
+    used = (index < 2) | (index == 4) | ((index < PARTS) & SUBSTITUTION)
     for start in range(0, batch, BLOCK):
         columns = start + tl.arange(0, BLOCK)[None, :]
         sums += tl.load(parts + index * batch + columns, mask=used & (columns < batch), other=0.0)

@@ -80,6 +80,7 @@ class Sampler(nn.Module, ABC):
     """
 
     draws: ClassVar[bool] = True  # are there negatives at all?
+    steady: bool = False  # `observe` does the same after every step, on the device alone: it is part of a recorded step
 
     def __init__(
         self,

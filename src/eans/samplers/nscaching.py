@@ -79,6 +79,7 @@ class NSCaching(Sampler):
         self.cache_draw: CacheDraw = cache_draw
         self.cache_update: CacheUpdate = cache_update
         self.cache_lazy = cache_lazy
+        self.steady = not cache_lazy
         generator = torch.Generator().manual_seed(INITIAL_SEED)
         for side in SIDES:
             # They follow from the graph, so the checkpoint does not hold them.

@@ -79,6 +79,7 @@ def _matrix(graph: Edges) -> Tensor:
     ones = torch.ones(len(graph.ids))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
         return torch.sparse_csr_tensor(graph.starts, graph.ids, ones, (size, size), check_invariants=True)
 
 

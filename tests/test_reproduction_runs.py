@@ -28,6 +28,7 @@ from eans.reproduction.order import describe_order, principal_axes, similarity
 from eans.reproduction.plan import PlannedRun
 from eans.reproduction.pool import Event, Settings, how_it_ended, reason, run_all
 from eans.reproduction.running import prepare, recipe_hash, run_spec
+from eans.runs import RunFolder
 from helpers_reproduction import TINY, call, tiny_cell, write_cells
 from helpers_runs import COMMAND, environment, one_line, ring_graph
 
@@ -132,6 +133,14 @@ def test_a_run_of_another_recipe_is_not_continued(plain: dict[str, Any], tmp_pat
         run_spec(other, tmp_path / "records", working, device="cpu", listener=stop_after(3))
     (working / other.name).rename(working / SPEC.name)
     assert run_spec(SPEC, tmp_path / "records", working, device="cpu")["test"] == plain["test"]
+
+
+def test_a_folder_that_another_process_works_in_is_left_alone(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "working" / SPEC.name)
+    folder.path.mkdir(parents=True)
+    with folder.lock(), pytest.raises(RunError, match="another process is training"):
+        run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu")
+    assert folder.path.exists()
 
 
 # --- the pool -------------------------------------------------------------------------------------------------------

@@ -57,7 +57,10 @@ def reproduce_with_display(
         for name in sorted(graphs):
             data.get(name or data.bundled_name(), progress=report)
     failed = RunsDisplay(todo).follow(Settings(records, working_folder(records), device, workers))
-    show_report(selection, judge(selection.cells, read_records(records)))
+    show_report(judge(selection.cells, read_records(records)))
+    if selection.figures:
+        hint = f"draw them with eans report --records {records} --out DIR"
+        console().print(f"figures ({', '.join(selection.figures)}): {hint}", soft_wrap=True)
     for run, reason in failed:
         print(f"eans: failed: {run.spec.key}: {reason}", file=sys.stderr)
     return not failed

@@ -32,7 +32,6 @@ from urllib.parse import quote
 from eans.errors import RunError, UsageError
 from eans.files import atomic_write
 
-DEFAULT_FOLDER = Path("records/paper")
 LONGEST_NAME = 200  # file systems allow 255 bytes
 
 

@@ -98,8 +98,9 @@ def run_spec(
     began = time.perf_counter()
     recipe, graph = prepare(spec)
     path = working / spec.name
-    if not _can_continue(path, recipe):
-        shutil.rmtree(path, ignore_errors=True)
+    if path.exists() and not _can_continue(path, recipe):
+        with RunFolder(path).lock():  # nobody is at work in it
+            shutil.rmtree(path)
     notes = Notes(path)
     watch = Watcher(notes, analyse, listener or Listener()).listener()
     try:

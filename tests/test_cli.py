@@ -109,6 +109,7 @@ def test_version_and_no_arguments(call: Call) -> None:
         ("data", "list"),
         ("recipes",),
         ("inspect", "sampler"),
+        ("inspect", "run"),
     ):
         assert call(*command, "--help").status == 0
 

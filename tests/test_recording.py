@@ -13,7 +13,7 @@ from eans.graph import Side
 from eans.models import MODELS
 from eans.recipes import load as load_recipe
 from eans.recipes.build import build_trainer, resolve
-from eans.recording import RecordedWork
+from eans.recording import WARM_UP, RecordedWork
 from eans.samplers import StepOutcome
 from eans.training import Trainer
 
@@ -26,6 +26,32 @@ def test_without_a_gpu_every_call_goes_through() -> None:
         work(rows, side)
     assert calls == batches
     assert not work.recordings
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_work_that_cannot_be_recorded_goes_on_without() -> None:
+    generator = torch.Generator("cuda")
+
+    def work(rows: Tensor, side: Side) -> Tensor:
+        del side
+        drawn = torch.rand(3, generator=generator, device="cuda")
+        return drawn + rows.sum().item()  # waits for the device, which no recording may do
+
+    recorded = RecordedWork(work, generator, torch.device("cuda"))
+
+    def called(number: int) -> Tensor:
+        generator.manual_seed(number)
+        result: Tensor = recorded(torch.tensor([number], device="cuda"), "tail")
+        return result
+
+    found = [called(number) for number in range(WARM_UP)]
+    with pytest.warns(UserWarning, match="CUDA graphs are off"):
+        found.append(called(WARM_UP))
+    found.append(called(WARM_UP + 1))
+    assert not recorded.recordings
+    for number, result in enumerate(found):
+        generator.manual_seed(number)
+        assert torch.equal(result, torch.rand(3, generator=generator, device="cuda") + number)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -62,6 +88,8 @@ def test_recorded_steps_give_the_same_bits(model: str, method: str) -> None:
     ("method", "options"),
     [
         ("bernoulli", {}),
+        ("sans", {}),
+        ("sans+adv", {"pool_kind": "walks", "walks": 50, "walk_weights": True}),
         ("nscaching", {}),
         ("nscaching", {"cache_draw": "importance", "cache_update": "top", "cache_lazy": 1}),
         ("nscaching", {"cache_draw": "top", "cache_size": 9}),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eans.errors import DataError, EansError, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
     from eans.graph import KnowledgeGraph, TripleIndex, Vocabulary
-    from eans.inspection import Inspection, Look, inspect_run, inspect_sampler
+    from eans.inspection import Inspection, Look, inspect_run, inspect_sampler, report_run
     from eans.losses import LOSSES
     from eans.models import MODELS, Model
     from eans.prediction import Prediction, Predictions, predict
@@ -33,7 +33,7 @@ _HOMES = {
     "eans.errors": ("DataError", "EansError", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
     "eans.graph": ("KnowledgeGraph", "TripleIndex", "Vocabulary"),
-    "eans.inspection": ("Inspection", "Look", "inspect_run", "inspect_sampler"),
+    "eans.inspection": ("Inspection", "Look", "inspect_run", "inspect_sampler", "report_run"),
     "eans.losses": ("LOSSES",),
     "eans.models": ("MODELS", "Model"),
     "eans.prediction": ("Prediction", "Predictions", "predict"),
@@ -74,6 +74,7 @@ __all__ = [
     "load",
     "predict",
     "rank",
+    "report_run",
     "resume",
     "train",
 ]

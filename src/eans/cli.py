@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, fetch one.")
 recipes_app = typer.Typer(help="Recipes: list them, show one, list the keys.")
-inspect_app = typer.Typer(no_args_is_help=True, help="Look inside: what the negatives of a sampler are like.")
+inspect_app = typer.Typer(no_args_is_help=True, help="Look inside: a report on a run, the negatives of a sampler.")
 app.add_typer(data_app, name="data")
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(inspect_app, name="inspect")
@@ -151,9 +151,18 @@ def recipes_keys() -> None:
     show_keys()
 
 
-@inspect_app.callback()
-def inspect() -> None:
-    """Look inside: what the negatives of a sampler are like."""  # with it, a single command keeps its name
+@inspect_app.command("run")
+def inspect_run(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    out: Annotated[Path | None, typer.Option(help="File to write. Default: report.html in the run folder.")] = None,
+    format: Annotated[str, typer.Option(help="html, or json for the numbers.")] = "html",
+    split: Annotated[str, typer.Option(help="train, valid or test: for relations and examples.")] = "test",
+    device: DeviceOption = "auto",
+) -> None:
+    """Write a report on a run: metrics, curves, scores, relations, misses; one HTML file that needs nothing else."""
+    from eans.display_inspection import report_with_display
+
+    report_with_display(run, out, format, split, device)
 
 
 @inspect_app.command("sampler")

@@ -1,24 +1,31 @@
-"""What `eans inspect` shows: a table of the last looks, CSV, JSON, files and a figure."""
+"""What `eans inspect` shows: a table of the last looks, CSV, JSON, files and figures; the report on a run."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from eans import recipes
 from eans.display import load_graph
 from eans.errors import UsageError
 from eans.figures import require_matplotlib
+from eans.files import atomic_write
+from eans.graph import SPLITS, Split
 from eans.inspection import Inspection, inspect_run, inspect_training, save, to_csv, to_json
 from eans.inspection.figure import draw
 from eans.inspection.looking import Progress as Report
+from eans.inspection.page import render
 from eans.inspection.records import short_names
+from eans.inspection.report import Progress as RankingReport
+from eans.inspection.report import report_run
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
 from eans.screen import choose, console
@@ -146,3 +153,46 @@ def training_bar(name: str) -> Iterator[Report]:
     task = bar.add_task(name, total=None)
     with bar:
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def report_with_display(path: Path, out: Path | None, format_: str, split: str, device: str) -> None:
+    """`eans inspect run`."""
+    choose("--format", format_, ("html", "json"))
+    choose("--split", split, SPLITS)
+    if format_ == "html":
+        require_matplotlib()  # before the ranking, not after
+    RunFolder.open(path)
+    target = out or path / "report.html"
+    if target.is_dir() or not target.parent.is_dir():
+        reason = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
+        raise UsageError(f"cannot write {target}: {reason}; name a file with --out")
+    with ranking_bars() as progress:
+        report = report_run(path, split=cast(Split, split), device=device, progress=progress)
+    if format_ == "json" and out is None:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    text = render(report) if format_ == "html" else json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    atomic_write(target, text.encode())
+    console().print(f"report: {target}", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def ranking_bars() -> Iterator[RankingReport]:
+    """A progress bar per split on standard error, so that the result can be piped."""
+    bar = Progress(
+        TextColumn("ranking {task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        disable=not sys.stderr.isatty(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def report(split: str, done: int, total: int) -> None:
+        if split not in tasks:
+            tasks[split] = bar.add_task(split, total=total)
+        bar.update(tasks[split], completed=done)
+
+    with bar:
+        yield report

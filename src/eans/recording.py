@@ -73,6 +73,8 @@ class RecordedWork:
         except RuntimeError as error:
             warnings.warn(f"CUDA graphs are off, steps will be slower: {str(error).splitlines()[0]}", stacklevel=2)
             self.enabled = False
+            # A recording that breaks off leaves the generator's state in the belief that it goes on.
+            self.generator.graphsafe_set_state(torch.Generator(self.generator.device))
             self.generator.manual_seed(seed)
             return False
         self.recordings[side] = graph, buffer, result

@@ -93,6 +93,13 @@ def test_small_extents(kind: Comparison, shape: Shape) -> None:
 
 @pytest.mark.usefixtures("_poisoned_buffers")
 @pytest.mark.parametrize("kind", COMPARISONS)
+def test_more_candidates_than_one_warp_takes(kind: Comparison) -> None:
+    shape = Shape(3, 2, triton_query.MANY + 5, 6, 40)
+    assert_equal_to_reference(triton_compare, kind, make_case(shape, shifted=False))
+
+
+@pytest.mark.usefixtures("_poisoned_buffers")
+@pytest.mark.parametrize("kind", COMPARISONS)
 def test_one_entity_drawn_everywhere(kind: Comparison) -> None:
     case = make_case(Shape(2, 4, 5, 10, 6), shifted=True)
     assert_equal_to_reference(triton_compare, kind, case._replace(entities=torch.full_like(case.entities, 3)))

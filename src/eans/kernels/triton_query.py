@@ -21,6 +21,10 @@ from eans.kernels.triton_tiles import Tile, fitted, load_planes, moved, to_candi
 # Rows are candidates of one positive.
 QUERY_TILES: dict[str, Tile] = {"dot": Tile(2, 128, 1), "l1": Tile(8, 128, 1), "modulus": Tile(4, 64, 1)}
 SHIFTED_QUERY_TILE = Tile(2, 128, 1)
+# Several warps share the candidates of a positive that has many: more programs of one slice of columns then run at a
+# time, and fewer of other slices, whose rows would not fit into the L2 cache beside it.
+MANY = 512
+MANY_QUERY_TILES: dict[str, Tile] = {"dot": Tile(16, 128, 4), "l1": Tile(8, 128, 4), "modulus": Tile(16, 64, 4)}
 
 
 @triton.jit
@@ -154,7 +158,8 @@ def query_gradients(
     """
     count, batch, dim = queries.shape
     width = width_of(kind, dim)
-    tile = fitted(QUERY_TILES[kind] if shifts is None else SHIFTED_QUERY_TILE, width)
+    plain = MANY_QUERY_TILES if entities.shape[1] >= MANY else QUERY_TILES
+    tile = fitted(plain[kind] if shifts is None else SHIFTED_QUERY_TILE, width)
     to_queries = torch.empty_like(queries)
     to_shifts = None if shifts is None else torch.empty_like(shifts)
     _query_kernel[(batch * triton.cdiv(width, tile.columns),)](

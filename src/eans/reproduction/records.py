@@ -7,7 +7,7 @@
 ``versions``           of eans, PyTorch and Python
 ``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device
 ``date``               when it ended, UTC
-``steps, seconds``     of training; ``total_seconds`` has set-up and evaluation too
+``steps, seconds``     of training, with validations and checkpoints but without analyses; ``total_seconds`` has all
 ``valid, test``        metrics by side: both, head, tail
 ``protocol``           how ranks were computed, and of which triples
 ``curve, losses``      validations on the way; the first and the last logged loss

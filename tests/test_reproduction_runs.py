@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,11 @@ from eans.errors import RunError
 from eans.fitting import Interrupted
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction import RunSpec, read_records, watching
+from eans.reproduction import Record, RunSpec, read_records, watching
 from eans.reproduction.order import describe_order, principal_axes, similarity
 from eans.reproduction.plan import PlannedRun
 from eans.reproduction.pool import Event, Settings, how_it_ended, reason, run_all
-from eans.reproduction.running import prepare, recipe_hash, run_spec
+from eans.reproduction.running import outdated, prepare, recipe_hash, run_spec
 from eans.runs import RunFolder
 from helpers_reproduction import TINY, call, tiny_cell, write_cells
 from helpers_runs import COMMAND, environment, one_line, ring_graph
@@ -74,6 +75,13 @@ def test_a_record_says_all_there_is_to_know(plain: dict[str, Any]) -> None:
 def test_the_hash_is_that_of_the_recipe_without_seed_and_name(plain: dict[str, Any]) -> None:
     assert plain["recipe_hash"] == recipe_hash(prepare(RunSpec(SPEC.recipe, TINY, 7))[0])
     assert plain["recipe_hash"] != recipe_hash(prepare(RunSpec(SPEC.recipe, (*TINY, "train.lr=0.1")))[0])
+
+
+def test_records_of_recipes_that_have_changed_are_found(plain: dict[str, Any]) -> None:
+    same = Record("same.json", plain)
+    older = Record("older.json", {**plain, "seed": 1, "recipe_hash": "0" * 16})
+    unknown = Record("unknown.json", {key: value for key, value in plain.items() if key != "recipe_hash"})
+    assert outdated([same, older, unknown]) == [older]
 
 
 @pytest.mark.usefixtures("analysis")
@@ -215,7 +223,11 @@ def test_reproduce_runs_what_is_missing_and_reports_failures(
     again = call(capsys, "reproduce", "--only", "model=transe", *options, "--seeds", "1")
     assert again.status == 0
     assert "0 of 2 runs to do" in again.out
+    (first, *_) = (tmp_path / "records").glob("*.json")
+    first.write_text(re.sub(r'"recipe_hash": "\w+"', '"recipe_hash": "older"', first.read_text("utf-8")), "utf-8")
     more = call(capsys, "reproduce", *options, "--seeds", "2", "--dry-run")
+    note = "its recipe has changed since; delete it to have the run made again"
+    assert one_line(more.err) == f"eans: note: {first}: {note}"
     assert "4 of 6 runs to do" in more.out
     assert " s for 2 of them, one at a time; time unknown for 2" in more.out
 

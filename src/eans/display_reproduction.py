@@ -24,6 +24,7 @@ from eans.reproduction.pool import Event, Settings, run_all
 from eans.reproduction.published import read_cells, select
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import judge
+from eans.reproduction.running import outdated
 from eans.reproduction.tables import duration
 from eans.screen import console
 
@@ -49,6 +50,9 @@ def reproduce_with_display(
     todo = missing(plan)
     hardware = hardware_name(choose_device(device))
     show_plan(plan, found, hardware)
+    for record in outdated(run.record for run in plan if run.record is not None):
+        old = f"{records / record.file}: its recipe has changed since; delete it to have the run made again"
+        print(f"eans: note: {old}", file=sys.stderr)
     if dry_run:
         return True
     # A slip in the last recipe, or a graph that cannot be had, should not cost an hour first.

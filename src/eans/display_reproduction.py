@@ -84,11 +84,11 @@ def show_plan(plan: Sequence[PlannedRun], records: dict[RunSpec, Record], hardwa
         guess = estimate(runs[0].spec, records, hardware)
         lacking = [run for run in runs if run.record is None]
         time = "unknown" if guess is None else f"{'~ ' if guess.similar else ''}{duration(guess.seconds)} each"
-        why = "".join(f" ({reason})" for reason in dict.fromkeys(run.reason for run in lacking if run.reason))
+        shown = [f"{run.spec.seed}{f' ({run.reason})' if run.reason else ''}" for run in lacking]
         table.add_row(
             name,
             ", ".join(runs[0].uses),
-            (", ".join(str(run.spec.seed) for run in lacking) or "-") + why,
+            ", ".join(shown) or "-",
             ", ".join(str(run.spec.seed) for run in runs if run.record is not None) or "-",
             time if lacking else "",
         )

@@ -30,6 +30,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(inspect_app, name="inspect")
 
+DEFAULT_RECORDS = Path("records/paper")
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
@@ -209,7 +210,7 @@ def reproduce(
     only: OnlyOption = "",
     seeds: Annotated[int, typer.Option(help="Run seeds 0 up to this number.")] = 3,
     device: DeviceOption = "auto",
-    records: RecordsOption = Path("records/paper"),
+    records: RecordsOption = DEFAULT_RECORDS,
     cells: CellsOption = None,
     workers: Annotated[int, typer.Option(help="Runs at a time.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
@@ -225,7 +226,7 @@ def reproduce(
 def report(
     tables: TablesArgument = None,
     only: OnlyOption = "",
-    records: RecordsOption = Path("records/paper"),
+    records: RecordsOption = DEFAULT_RECORDS,
     cells: CellsOption = None,
     format: Annotated[str, typer.Option(help="table, markdown, latex, csv or json.")] = "table",
     out: Annotated[Path | None, typer.Option(help="Folder for the tables in all formats, and the figures.")] = None,

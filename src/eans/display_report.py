@@ -51,12 +51,14 @@ def report_with_display(
     if out is not None:
         write_files(out, selection, outcomes, found)
     if format_ == "table":
-        show_report(selection, outcomes)
+        show_report(outcomes)
+        if selection.figures and out is None:
+            console().print(f"figures ({', '.join(selection.figures)}): draw them with --out DIR", soft_wrap=True)
     else:
         print(render(outcomes, format_))
 
 
-def show_report(selection: Selection, outcomes: Sequence[Outcome]) -> None:
+def show_report(outcomes: Sequence[Outcome]) -> None:
     """The tables, the rule, and how many cells pass."""
     screen = console()
     for name, rows in by_table(outcomes).items():
@@ -69,9 +71,8 @@ def show_report(selection: Selection, outcomes: Sequence[Outcome]) -> None:
     if outcomes:
         screen.print(summary(outcomes), soft_wrap=True)
         screen.print(RULE, soft_wrap=True)
+    if not all(outcome.cell["own"] for outcome in outcomes):
         screen.print("'quoted' marks numbers that the paper takes from earlier work", soft_wrap=True)
-    if selection.figures:
-        screen.print(f"figures ({', '.join(selection.figures)}): draw them with --out DIR", soft_wrap=True)
 
 
 def rich_table(text: Text) -> Table:

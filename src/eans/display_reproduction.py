@@ -24,6 +24,7 @@ from eans.reproduction.pool import Event, Settings, run_all
 from eans.reproduction.published import read_cells, select
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import judge
+from eans.reproduction.running import outdated
 from eans.reproduction.tables import duration
 from eans.screen import console
 
@@ -49,6 +50,9 @@ def reproduce_with_display(
     todo = missing(plan)
     hardware = hardware_name(choose_device(device))
     show_plan(plan, found, hardware)
+    for record in outdated(run.record for run in plan if run.record is not None):
+        old = f"{records / record.file}: its recipe has changed since; delete it to have the run made again"
+        print(f"eans: note: {old}", file=sys.stderr)
     if dry_run:
         return True
     # A slip in the last recipe, or a graph that cannot be had, should not cost an hour first.
@@ -57,7 +61,10 @@ def reproduce_with_display(
         for name in sorted(graphs):
             data.get(name or data.bundled_name(), progress=report)
     failed = RunsDisplay(todo).follow(Settings(records, working_folder(records), device, workers))
-    show_report(selection, judge(selection.cells, read_records(records)))
+    show_report(judge(selection.cells, read_records(records)))
+    if selection.figures:
+        hint = f"draw them with eans report --records {records} --out DIR"
+        console().print(f"figures ({', '.join(selection.figures)}): {hint}", soft_wrap=True)
     for run, reason in failed:
         print(f"eans: failed: {run.spec.key}: {reason}", file=sys.stderr)
     return not failed
@@ -77,11 +84,11 @@ def show_plan(plan: Sequence[PlannedRun], records: dict[RunSpec, Record], hardwa
         guess = estimate(runs[0].spec, records, hardware)
         lacking = [run for run in runs if run.record is None]
         time = "unknown" if guess is None else f"{'~ ' if guess.similar else ''}{duration(guess.seconds)} each"
-        why = "".join(f" ({reason})" for reason in dict.fromkeys(run.reason for run in lacking if run.reason))
+        shown = [f"{run.spec.seed}{f' ({run.reason})' if run.reason else ''}" for run in lacking]
         table.add_row(
             name,
             ", ".join(runs[0].uses),
-            (", ".join(str(run.spec.seed) for run in lacking) or "-") + why,
+            ", ".join(shown) or "-",
             ", ".join(str(run.spec.seed) for run in runs if run.record is not None) or "-",
             time if lacking else "",
         )

@@ -138,7 +138,7 @@ def draw_small_n(panels: dict[tuple[str, str], dict[str, dict[str, Points]]], fo
                     points = sorted(lines.get(method, {}).items())
                     axis.plot([n for n, _ in points], [v for _, v in points], "o-", color=colour, label=label)
                 points = sorted(lines.get("published", {}).items())
-                style: Any = {"mfc": "white", "mec": COLOURS[0], "ms": 6, "label": "EANS, published", "zorder": 3}
+                style: Any = {"mfc": "none", "mec": COLOURS[0], "ms": 8, "label": "EANS, published", "zorder": 3}
                 axis.plot([n for n, _ in points], [v for _, v in points], "o", **style)
                 axis.set_xscale("log", base=2)
                 ticks = sorted({n for line in lines.values() for n in line})
@@ -146,6 +146,7 @@ def draw_small_n(panels: dict[tuple[str, str], dict[str, dict[str, Points]]], fo
                 axis.set_xticks([], minor=True)
                 axis.grid(axis="y", **GRID)
                 axis.margins(x=0.08, y=0.12)
+                axis.locator_params(axis="y", nbins=5)
                 axis.set_title(f"{DATASETS.get(dataset, dataset)}, {MODELS.get(model, model)}" if row == 0 else "")
                 if column == 0:
                     axis.set_ylabel(NUMBERS[name])
@@ -182,7 +183,7 @@ def draw_substitution(data: dict[str, list[float]], folder: Path) -> None:
             if group in data:
                 axis.stairs([100.0 * share for share in data[group]], edges, color=colour, fill=True, alpha=0.25)
                 axis.stairs([100.0 * share for share in data[group]], edges, color=colour, linewidth=1.4, label=label)
-        axis.set(xlim=(edges[0], edges[-1]), xlabel="substitution score", ylabel="% of the group")
+        axis.set(xlim=(edges[0], edges[-1]), xlabel="sigmoid of the substitution score", ylabel="% of the group")
         axis.set_ylim(bottom=0)
         axis.grid(axis="y", **GRID)
         axis.legend(frameon=False)
@@ -194,8 +195,7 @@ def draw_order(data: dict[str, Any], folder: Path) -> None:
     entities = data["entities"]
     with figure(7.6, 3.4, folder, file_name("order")) as drawing:
         left, right = drawing.subplots(1, 2)
-        # A colour map that ends where it begins, as the line does when draws wrap around.
-        dots = left.scatter(x, y, c=positions, s=5, cmap="twilight", vmin=0, vmax=entities - 1, linewidths=0)
+        dots = left.scatter(x, y, c=positions, s=5, cmap="viridis", vmin=0, vmax=entities - 1, linewidths=0)
         first, second = (100.0 * share for share in data["explained"])
         left.set(xlabel=f"first component ({first:.1f} % of the variance)", ylabel=f"second ({second:.1f} %)")
         left.set_title("entities, coloured by place in the line")

@@ -31,8 +31,8 @@ eans report main --format markdown                                 # report on t
 ```
 """
 HOW = (
-    "A run leaves one record, a small JSON file in `{records}/`: recipe, seed, commit, versions, hardware, time, metrics"
-    " and learning curve. {rule} Numbers that the paper quotes from earlier work are judged alike and marked."
+    "A run leaves one record, a small JSON file in `{records}/`: recipe, seed, commit, versions, hardware, time,"
+    " metrics and learning curve. {rule} Numbers that the paper quotes from earlier work are judged alike and marked."
 )
 WIDTH = 120
 FIGURE_TEXT = {

@@ -7,7 +7,7 @@
 ``versions``           of eans, PyTorch and Python
 ``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device
 ``date``               when it ended, UTC
-``steps, seconds``     of training; ``total_seconds`` has set-up and evaluation too
+``steps, seconds``     of training, with validations and checkpoints but without analyses; ``total_seconds`` has all
 ``valid, test``        metrics by side: both, head, tail
 ``protocol``           how ranks were computed, and of which triples
 ``curve, losses``      validations on the way; the first and the last logged loss
@@ -32,7 +32,6 @@ from urllib.parse import quote
 from eans.errors import RunError, UsageError
 from eans.files import atomic_write
 
-DEFAULT_FOLDER = Path("records/paper")
 LONGEST_NAME = 200  # file systems allow 255 bytes
 
 

@@ -16,8 +16,9 @@ TOLERANCE = {"mrr": 0.003, "hits10": 0.004}
 SCORE_TOLERANCE, SCORE_SHARE = 0.05, 0.05
 ROUNDING = 1e-9  # .338 - .003 is not .335 in binary
 RULE = (
-    "Pass: mean MRR at least the published one less .003, and mean Hits@10 at least the published one less .004;"
-    " better is a pass, and rounding comes after. Mean scores of the score-gap table: each within .05, or within 5 %, of the published one."
+    "Pass: mean MRR at least the published one less .003, and mean Hits@10 at least the published one less .004; better"
+    " is a pass, and rounding comes after. Mean scores of the score-gap table: each within .05, or within five percent,"
+    " of the published one."
 )
 
 

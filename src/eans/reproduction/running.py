@@ -8,6 +8,7 @@ import json
 import platform
 import shutil
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,27 @@ def recipe_hash(recipe: Recipe) -> str:
     """What two resolved recipes share that differ in seed and name alone."""
     content = recipe.model_dump(exclude={"name": True, "train": {"seed"}})
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def outdated(records: Iterable[Record]) -> list[Record]:
+    """The records of recipes that have changed since, as far as the records and the graphs on this machine tell."""
+    graphs: dict[str, KnowledgeGraph | None] = {}
+    hashes: dict[str, str] = {}
+    found = []
+    for record in records:
+        spec = record.spec
+        if "recipe_hash" not in record.content:
+            continue
+        if spec.settings not in hashes:
+            recipe = load(spec.recipe, spec.overrides)
+            name = recipe.data.name or data.bundled_name()
+            if name not in graphs:
+                graphs[name] = data.load(name) if data.info(name).folder is not None else None
+            graph = graphs[name]
+            hashes[spec.settings] = recipe_hash(resolve(recipe, graph)) if graph is not None else ""
+        if hashes[spec.settings] not in ("", record["recipe_hash"]):
+            found.append(record)
+    return found
 
 
 def describe(spec: RunSpec, run: Run, total_seconds: float) -> dict[str, Any]:
@@ -98,8 +120,9 @@ def run_spec(
     began = time.perf_counter()
     recipe, graph = prepare(spec)
     path = working / spec.name
-    if not _can_continue(path, recipe):
-        shutil.rmtree(path, ignore_errors=True)
+    if path.exists() and not _can_continue(path, recipe):
+        with RunFolder(path).lock():  # nobody is at work in it
+            shutil.rmtree(path)
     notes = Notes(path)
     watch = Watcher(notes, analyse, listener or Listener()).listener()
     try:

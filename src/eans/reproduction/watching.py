@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from eans.api import Listener
 from eans.files import atomic_write
 from eans.graph import KnowledgeGraph
+from eans.inspection.analysis import Analyst
 from eans.recipes import Recipe
 from eans.reproduction.order import describe_order
 from eans.training import Trainer
@@ -56,8 +55,7 @@ class Watcher:
 
     def __init__(self, notes: Notes, analyse: bool, inner: Listener) -> None:
         self.notes, self.analyse, self.inner = notes, analyse, inner
-        self.trainer: Trainer | None = None
-        self.analyst: Any = None
+        self.analyst: Analyst | None = None
 
     def listener(self) -> Listener:
         """What to give to `eans.api.start` or `resume`."""
@@ -65,29 +63,22 @@ class Watcher:
         return Listener(self._start, inner.log, self._tick, inner.ranking, inner.stop)
 
     def _start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
-        self.trainer = trainer
         if self.analyse:
-            self.analyst = find_analyst()(trainer, graph)
+            self.analyst = Analyst(trainer, graph)
         self.inner.start(recipe, graph, trainer)
 
     def _tick(self, step: int) -> None:
-        if self.trainer is not None and self.analyse and step in (*STEPS, self.trainer.schedule.steps):
-            self._look(self.trainer, step)
+        if self.analyst is not None and step in (*STEPS, self.analyst.trainer.schedule.steps):
+            self._look(self.analyst, step)
         self.inner.tick(step)
 
-    def _look(self, trainer: Trainer, step: int) -> None:
+    def _look(self, analyst: Analyst, step: int) -> None:
         began = time.perf_counter()
-        found = rounded(self.analyst.analyse())
-        if step == trainer.schedule.steps:
-            self.notes.order = describe_order(trainer)
+        found = rounded(analyst.analyse())
+        if step == analyst.trainer.schedule.steps:
+            self.notes.order = describe_order(analyst.trainer)
         self.notes.looks[step] = {**found, "seconds": round(time.perf_counter() - began, 3)}
         self.notes.save()
-
-
-def find_analyst() -> Callable[[Trainer, KnowledgeGraph], Any]:
-    """The class that analyses negatives, loaded when a run needs it."""
-    analyst: Callable[[Trainer, KnowledgeGraph], Any] = import_module("eans.inspection.analysis").Analyst
-    return analyst
 
 
 def rounded(value: Any) -> Any:

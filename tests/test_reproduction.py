@@ -1,0 +1,414 @@
+"""Published cells, the runs behind them, records, the plan, and the report: everything that needs no training."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from eans.errors import RunError, UsageError
+from eans.recipes import load, names
+from eans.recipes.build import build_trainer, resolve
+from eans.reproduction import FIGURES, TABLES, Cell, RunSpec, judge, read_cells, read_records, select
+from eans.reproduction.plan import estimate, make_plan, missing, working_folder
+from eans.reproduction.published import drawn_from
+from eans.reproduction.report import measured_in, passes, summary
+from eans.reproduction.tables import duration, render, seeds, text_table, to_csv, to_json, to_latex, to_markdown
+from helpers_reproduction import call, keep, made_up, memory, tiny_cell, write_cells
+from helpers_runs import eans, one_line, ring_graph
+
+ROOT = Path(__file__).resolve().parent.parent
+CELLS = read_cells()
+
+
+def find(table: str, **fields: object) -> Cell:
+    (cell,) = [c for c in CELLS if c.table == table and all(c.get(key) == value for key, value in fields.items())]
+    return cell
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_published_cell_is_there() -> None:
+    counts = Counter(cell.table for cell in CELLS)
+    expected = {"main": 62, "variance": 20, "small-n": 40, "one-negative": 10, "ablation": 8, "score-gap": 6}
+    assert counts == expected
+    assert tuple(counts) == TABLES
+    best = find("main", dataset="wn18rr", model="rotate", sampler="eans", self_adversarial=True)
+    assert best.values == {"mr": 3402.0, "mrr": 0.489, "hits10": 0.576}
+    assert best["own"] is True
+
+
+@pytest.mark.parametrize(
+    ("table", "fields", "settings"),
+    [
+        ("main", {"sampler": "uniform", "self_adversarial": False, "dataset": "fb15k-237"}, "fb15k-237/rotate/uniform"),
+        ("main", {"sampler": "uniform", "self_adversarial": True, "dataset": "wn18rr"}, "wn18rr/rotate/adv"),
+        ("main", {"sampler": "sans", "dataset": "wn18rr"}, "wn18rr/rotate/sans+adv"),
+        ("variance", {"self_adversarial": True, "dataset": "fb15k-237"}, "fb15k-237/rotate/eans+adv"),
+        ("small-n", {"negatives": 8, "dataset": "fb15k-237"}, "fb15k-237/rotate/eans sampler.negatives=8"),
+        ("one-negative", {"dataset": "wn18rr"}, "wn18rr/rotate/eans sampler.negatives=1"),
+        ("ablation", {"gaussian": True, "substitution": False, "dataset": "wn18rr"}, "wn18rr/rotate/gaussian"),
+        ("ablation", {"gaussian": False, "substitution": True, "dataset": "wn18rr"}, "wn18rr/rotate/substitution"),
+        ("ablation", {"gaussian": False, "substitution": False, "dataset": "wn18rr"}, "wn18rr/rotate/uniform"),
+        ("ablation", {"gaussian": True, "substitution": True, "dataset": "wn18rr"}, "wn18rr/rotate/eans"),
+    ],
+)
+def test_cells_map_to_runs(table: str, fields: dict[str, object], settings: str) -> None:
+    assert find(table, model="rotate", **fields).run(2) == RunSpec(
+        settings.split()[0], tuple(settings.split()[1:]), seed=2
+    )
+
+
+def test_every_run_is_a_recipe_that_can_be_built() -> None:
+    graph, known = ring_graph(120), set(names())
+    specs = {cell.run() for cell in [*CELLS, *(cell for name in FIGURES for cell in drawn_from(name, CELLS))]}
+    assert len(specs) == 122  # 162 cells, and 16 runs of the small-n figure that no table has
+    for spec in specs:
+        assert spec.recipe in known
+        build_trainer(resolve(load(spec.recipe, [*spec.overrides, "model.dim=2"], data=graph.name), graph), graph)
+
+
+def test_figures_draw_from_runs_that_tables_share() -> None:
+    few = drawn_from("small-n", CELLS)
+    assert Counter((cell["model"], cell.method) for cell in few) == {
+        (model, method): 8 for model in ("transe", "complex") for method in ("eans", "adv")
+    }
+    assert all("mrr" not in cell.fields for cell in few if cell.method == "adv")
+    assert {cell.run().recipe for cell in drawn_from("order", CELLS)} == {"fb15k-237/transe/eans"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[cell]]\ntable = 'main'\n", "cell 1 has no field 'dataset'"),
+        ("[[cell]]\ntable='mian'\ndataset='a'\nmodel='b'\nown=true\n", "unknown table 'mian'; did you mean 'main'"),
+        ("[[cell]]\ntable='main'\ndataset='a'\nmodel='b'\nown=true\nsampler='x'\n", "no method for its sampler"),
+        ("[[cell]]\ntable='main'\ndataset='a'\nmodel='b'\nown=true\nsampler='eans'\n", "has no number 'mrr'"),
+        ("[[cell", "not a TOML file of cells"),
+    ],
+)
+def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "cells.toml").write_text(text, "utf-8")
+    with pytest.raises(UsageError, match=message):
+        read_cells(tmp_path / "cells.toml")
+
+
+# --- choosing -------------------------------------------------------------------------------------------------------
+
+
+def test_names_choose_tables_and_figures() -> None:
+    both = select(CELLS, ["small-n"])
+    assert (both.tables, both.figures) == (("small-n",), ("small-n",))
+    order = select(CELLS, ["order"])
+    assert (order.cells, order.figures) == ((), ("order",))
+    everything = select(CELLS)
+    assert (everything.tables, everything.figures) == (TABLES, FIGURES)
+
+
+def test_only_filters_by_any_field() -> None:
+    chosen = select(CELLS, ["main", "ablation"], "model=rotate, dataset=wn18rr")
+    assert Counter(cell.table for cell in chosen.cells) == {"main": 5, "ablation": 4}
+    assert {cell["negatives"] for cell in select(CELLS, (), "negatives=4").cells} == {4}
+    assert all(cell["gaussian"] is True for cell in select(CELLS, ["ablation"], "gaussian=True").cells)
+    adversarial = select(CELLS, ["small-n"], "self_adversarial=true")
+    assert adversarial.cells == ()
+    assert {cell.method for cell in adversarial.drawn["small-n"]} == {"adv"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["mian"],), "unknown table or figure 'mian'; did you mean 'main'?"),
+        (([], "modle=rotate"), "unknown key 'modle'; did you mean 'model'?"),
+        (([], "model=rotat"), "no cell has model=rotat; did you mean 'rotate'?"),
+        (([], "negatives=3"), "no cell has negatives=3 (one of 1, 16, 4, 8)"),
+        (([], "model"), "'model' is not key=value"),
+        (([], "model=rotate,model=transe"), "gives 'model' twice"),
+        ((["ablation"], "model=transe"), "no cell of ablation fulfils"),
+    ],
+)
+def test_mistakes_in_a_choice_are_one_line(
+    arguments: tuple[list[str], str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = call(capsys, "report", *arguments[0], *(["--only", arguments[1]] if len(arguments) > 1 else []))
+    assert done.status == 2
+    assert message in one_line(done.err)
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+def test_records_are_files_named_after_their_run(tmp_path: Path) -> None:
+    spec = RunSpec("fb15k-237/transe/eans+adv", ("sampler.negatives=4",), 1)
+    record = keep(tmp_path, spec, 0.31, 0.52, 180.0)
+    assert record.file == "fb15k-237--transe--eans+adv--sampler.negatives=4--seed1.json"
+    (read,) = read_records(tmp_path).values()
+    assert (read.spec, read.test) == (spec, {"mr": 180.0, "mrr": 0.31, "hits10": 0.52})
+    keep(tmp_path, spec, 0.32)
+    assert [record.test["mrr"] for record in read_records(tmp_path).values()] == [0.32]  # replaced
+    assert spec.command == "eans train fb15k-237/transe/eans+adv --set sampler.negatives=4 --seed 1"
+
+
+def test_names_are_safe_and_different() -> None:
+    texts = ["model.dim=1", "data.name=a/b c", "data.name=a--b", "data.name=ä", "data.name=" + "x" * 300]
+    found = [RunSpec("a/b/c", (text, *more), seed) for text in texts for more in ((), ("x.y=1",)) for seed in (0, 1)]
+    file_names = {spec.name for spec in found}
+    assert len(file_names) == len(found)
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEF0123456789._+=%-") for name in file_names)
+    assert max(map(len, file_names)) <= 200
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"recipe": "a/b/c", "overrides": [], "seed": 0}'])
+def test_damaged_record(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.json").write_text(text, "utf-8")
+    with pytest.raises(RunError, match=r"bad\.json is not a run record"):
+        read_records(tmp_path)
+
+
+def test_two_records_of_one_run(tmp_path: Path) -> None:
+    record = keep(tmp_path, RunSpec("a/b/c"))
+    (tmp_path / "copy.json").write_bytes((tmp_path / record.file).read_bytes())
+    with pytest.raises(RunError, match="records of the same run"):
+        read_records(tmp_path)
+
+
+def test_no_folder_has_no_records(tmp_path: Path) -> None:
+    assert read_records(tmp_path / "none") == {}
+
+
+def test_committed_records_have_the_names_of_their_runs() -> None:
+    records = read_records(ROOT / "records" / "paper")
+    assert len(records) >= 4
+    assert [record.file for record in records.values()] == [f"{spec.name}.json" for spec in records]
+    known = {cell.run().settings for cell in [*CELLS, *(cell for name in FIGURES for cell in drawn_from(name, CELLS))]}
+    assert {spec.settings for spec in records} <= known
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_serves_several_tables_and_is_planned_once() -> None:
+    selection = select(CELLS, ["main", "variance", "ablation"], "model=rotate,dataset=fb15k-237")
+    plan = make_plan(selection, CELLS, 2, {})
+    by_key = {run.spec.key: run for run in plan}
+    assert len(by_key) == len(plan) == 2 * 7
+    assert by_key["fb15k-237/rotate/eans seed=1"].uses == ("main", "variance", "ablation")
+    assert by_key["fb15k-237/rotate/uniform seed=0"].uses == ("main", "ablation")
+
+
+def test_what_has_a_record_is_not_run_again() -> None:
+    selection = select(CELLS, ["main"], "model=transe,dataset=fb15k-237,sampler=eans")
+    done = RunSpec("fb15k-237/transe/eans", seed=1)
+    plan = make_plan(selection, CELLS, 2, memory(made_up(done)))
+    assert [run.spec.key for run in missing(plan)] == [
+        "fb15k-237/transe/eans seed=0",
+        "fb15k-237/transe/eans+adv seed=0",
+        "fb15k-237/transe/eans+adv seed=1",
+    ]
+    assert {run.spec.recipe for run in plan if run.analyse} == {"fb15k-237/transe/eans"}
+
+
+def test_a_record_without_analysis_does_not_serve_where_one_is_shown() -> None:
+    spec = RunSpec("fb15k-237/transe/eans")
+    for name in ("score-gap", "negative-cdf", "substitution-histogram", "order"):
+        selection = select(CELLS, [name], "sampler=eans")
+        (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec)))
+        assert (run.spec, run.record, run.reason) == (spec, None, "its record has no analysis")
+        (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec, analysis=[{"step": 1000}])))
+        assert run.record is not None
+
+
+def test_estimates_say_where_they_come_from() -> None:
+    records = memory(
+        made_up(RunSpec("g/transe/eans", seed=0), total_seconds=100.0),
+        made_up(RunSpec("g/transe/eans", seed=1), total_seconds=400.0, runs_at_a_time=2),
+        made_up(RunSpec("g/rotate/eans"), total_seconds=900.0, hardware="Slide rule"),
+    )
+    assert estimate(RunSpec("g/transe/eans", seed=2), records, "Abacus") == (150.0, False)
+    assert estimate(RunSpec("g/transe/uniform"), records, "Abacus") == (150.0, True)
+    assert estimate(RunSpec("g/rotate/eans"), records, "Abacus") is None
+    assert estimate(RunSpec("g/rotate/eans"), records, "Slide rule") == (900.0, False)
+
+
+def test_the_working_folder_is_not_among_the_records() -> None:
+    assert working_folder(Path("records/paper")) == Path("records/.running/paper")
+
+
+# --- the verdict ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mrr", "hits10", "verdict"),
+    [
+        (0.338, 0.526, True),
+        (0.335, 0.522, True),  # just as far below as is allowed
+        (0.3349, 0.526, False),
+        (0.338, 0.5219, False),
+        (0.400, 0.600, True),  # better is a pass
+        (0.400, 0.500, False),  # one is not enough
+    ],
+)
+def test_pass_rule(mrr: float, hits10: float, verdict: bool) -> None:
+    assert passes({"mr": 169.0, "mrr": 0.338, "hits10": 0.526}, {"mr": 9999.0, "mrr": mrr, "hits10": hits10}) is verdict
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "verdict"),
+    [
+        (-0.258, -5.805, True),
+        (-0.308, -5.515, True),  # .05 and 5 % (.29) away
+        (-0.309, -5.805, False),
+        (-0.208, -6.095, True),
+        (-0.258, -5.514, False),
+    ],
+)
+def test_pass_rule_of_scores(positive: float, negative: float, verdict: bool) -> None:
+    published = {"positive_score": -0.258, "negative_score": -5.805}
+    assert passes(published, {"positive_score": positive, "negative_score": negative}) is verdict
+
+
+def test_means_and_standard_errors_by_hand() -> None:
+    cell = find("variance", dataset="fb15k-237", model="transe", self_adversarial=False)
+    runs = [made_up(cell.run(seed), mrr, 0.526, 170.0) for seed, mrr in enumerate((0.33, 0.34, 0.35))]
+    other = made_up(RunSpec("fb15k-237/transe/eans", ("sampler.negatives=1",)), 0.1)
+    (outcome,) = judge([cell], memory(*runs, other))
+    assert outcome.measured == pytest.approx({"mr": 170.0, "mrr": 0.34, "hits10": 0.526})
+    assert outcome.stderr == pytest.approx({"mr": 0.0, "mrr": 0.01 / 3**0.5, "hits10": 0.0})
+    assert outcome.difference == pytest.approx({"mrr": 0.002, "hits10": 0.0})
+    assert outcome.passed is True
+    assert (outcome.seconds, outcome.hardware, seeds(outcome)) == (100.0, "Abacus", "0-2")
+    (single,) = judge([cell], memory(runs[0]))
+    assert (single.stderr, single.passed, seeds(single)) == ({}, False, "0")
+    (none,) = judge([cell], {})
+    assert (none.measured, none.difference, none.passed, none.verdict) == (None, None, None, "not run")
+    assert summary([outcome, single, none]) == "1 of 3 cells pass, 1 fail, 1 not run"
+
+
+def test_scores_come_from_the_analysis_at_their_step() -> None:
+    cell = find("score-gap", sampler="eans", step=10_000)
+    look = {"step": 10_000, "positive_score": -0.3, "negative_score": -1.7}
+    content = made_up(cell.run(), analysis=[{**look, "step": 1_000, "positive_score": 9.0}, look])
+    (outcome,) = judge([cell], memory(content))
+    assert outcome.measured == {"positive_score": -0.3, "negative_score": -1.7}
+    assert outcome.passed is True
+    (record,) = memory(made_up(cell.run())).values()
+    assert measured_in(record, cell) is None
+
+
+def test_seeds_of_different_recipes_are_told() -> None:
+    cell = find("main", dataset="fb15k-237", model="transe", sampler="eans", self_adversarial=True)
+    contents = [made_up(cell.run(seed), recipe_hash=f"hash{seed}") for seed in (0, 1)]
+    (outcome,) = judge([cell], memory(*contents))
+    assert text_table([outcome]).rows[0][-3] == "fail (recipes differ)"
+    contents[1]["recipe_hash"] = "hash0"
+    assert not judge([cell], memory(*contents))[0].recipes_differ
+
+
+# --- the report as text ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def some_records(tmp_path: Path) -> Path:
+    folder = tmp_path / "records"
+    cell = find("main", dataset="wn18rr", model="rotate", sampler="eans", self_adversarial=True)
+    for seed in (0, 1):
+        keep(folder, cell.run(seed), 0.489 + 0.001 * seed, 0.576, 3400.0)
+    keep(folder, find("main", dataset="wn18rr", model="rotate", sampler="sans").run(), 0.4, 0.5)
+    return folder
+
+
+def test_json_has_the_published_fields_and_four_more(some_records: Path) -> None:
+    done = eans("report", "--records", some_records, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    cells = json.loads(done.stdout)
+    published = tomllib.loads(resources.files("eans.reproduction").joinpath("published.toml").read_text("utf-8"))[
+        "cell"
+    ]
+    assert len(cells) == len(published)
+    for cell, fields in zip(cells, published, strict=True):
+        extra = {key: cell.pop(key) for key in ("measured", "difference", "pass", "records")}
+        assert cell == fields
+        assert (extra["measured"] is None) == (extra["pass"] is None) == (extra["records"] == [])
+    main = [cell for cell in json.loads(done.stdout) if cell["table"] == "main" and cell["pass"] is not None]
+    sans, best = main
+    assert best["measured"] == pytest.approx({"mr": 3400.0, "mrr": 0.4895, "hits10": 0.576})
+    assert best["difference"] == pytest.approx({"mr": -2.0, "mrr": 0.0005, "hits10": 0.0})
+    assert best["pass"] is True
+    assert best["records"] == [f"wn18rr--rotate--eans+adv--seed{seed}.json" for seed in (0, 1)]
+    assert (sans["own"], sans["pass"]) == (False, False)
+    assert set(sans["difference"]) == {"mrr", "hits10"}  # no mean rank was published
+
+
+def test_tables_for_people(some_records: Path) -> None:
+    outcomes = judge(select(CELLS, ["main"], "model=rotate,dataset=wn18rr").cells, read_records(some_records))
+    markdown = to_markdown(outcomes).splitlines()
+    assert len(markdown) == 2 + 5
+    assert markdown[-1] == (
+        "| WN18RR | RotatE | EANS + self-adv. | 3402 | 3400 ± 0 | -2 | 0.489 | 0.4895 ± 0.0005 | +0.0005 "
+        "| 0.576 | 0.5760 ± 0.0000 | +0.0000 | 0-1 | pass | 100 s | Abacus |"
+    )
+    assert "| fail (quoted) |" in markdown[4]
+    assert "| not run |" in markdown[5]
+    latex = to_latex(outcomes)
+    assert r"0.4895 $\pm$ 0.0005" in latex
+    assert len({line.count("&") for line in latex.splitlines() if line.endswith(r"\\")}) == 1
+    rows = list(csv.DictReader(io.StringIO(to_csv(outcomes))))
+    assert float(rows[-1]["measured_mrr"]) == pytest.approx(0.4895)
+    assert (rows[-1]["seeds"], rows[-1]["pass"], rows[3]["pass"]) == ("2", "True", "")
+    assert json.loads(to_json(outcomes))[-1]["pass"] is True
+    assert all(len(row) == len(text_table(outcomes, brief=True).header) for row in text_table(outcomes, True).rows)
+    assert render(outcomes, "markdown").startswith("## Main results\n\n| dataset")
+
+
+def test_the_report_and_its_files(some_records: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = eans("report", "main", "--records", some_records, "--out", out)
+    assert done.returncode == 0
+    assert "1 of 62 cells pass, 1 fail, 60 not run" in done.stdout
+    assert "rounding comes after" in done.stdout
+    assert {path.name for path in out.iterdir()} == {"main.md", "main.tex", "main.csv", "report.json"}
+    one = one_line(eans("report", "--format", "html").stderr)
+    assert one == "eans: error: --format 'html' is not one of table, markdown, latex, csv, json"
+    in_the_way = out / "report.json" / "here"
+    assert "cannot create folder" in one_line(eans("report", "--out", in_the_way).stderr)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (99.4, "99 s"), (3540, "59 min"), (11100, "3 h 05 min"), (4e6, "1,111 h 07 min")]
+)
+def test_durations(value: float | None, text: str) -> None:
+    assert duration(value) == text
+
+
+def test_other_cells_can_be_reported(tmp_path: Path) -> None:
+    file = write_cells(tmp_path / "cells.toml", tiny_cell())
+    keep(tmp_path / "records", tiny_cell().run(), 0.3, 0.5)
+    done = eans("report", "--cells", file, "--records", tmp_path / "records")
+    assert "1 of 1 cell pass" in done.stdout
+
+
+REPORT = """
+import sys
+from eans.cli import main
+try:
+    main(["report", "main", "--records", sys.argv[1], "--format", sys.argv[2]])
+except SystemExit as end:
+    loaded = [name for name in ("torch", "numpy", "matplotlib") if name in sys.modules]
+    print("LOADED", loaded, end.code)
+"""
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_a_report_loads_no_pytorch(some_records: Path, format_: str) -> None:
+    command = [sys.executable, "-c", REPORT, str(some_records), format_]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "LOADED [] 0"

@@ -1,0 +1,320 @@
+"""Real runs on the bundled graph: records, analysis on the way, interruption, failures, several at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import eans as library
+from eans.api import Listener
+from eans.errors import RunError
+from eans.fitting import Interrupted
+from eans.recipes import load
+from eans.recipes.build import build_trainer, resolve
+from eans.reproduction import Record, RunSpec, read_records, watching
+from eans.reproduction.order import describe_order, principal_axes, similarity
+from eans.reproduction.plan import PlannedRun
+from eans.reproduction.pool import Event, Settings, how_it_ended, reason, run_all
+from eans.reproduction.running import outdated, prepare, recipe_hash, run_spec
+from eans.runs import RunFolder
+from helpers_reproduction import TINY, call, tiny_cell, write_cells
+from helpers_runs import COMMAND, environment, one_line, ring_graph
+
+SPEC = RunSpec("wordnet-core/transe/eans", TINY)
+FIELDS = {
+    *("recipe", "overrides", "seed", "recipe_hash", "commit", "versions", "hardware", "device", "date", "steps"),
+    *("seconds", "total_seconds", "runs_at_a_time", "valid", "test", "protocol", "curve", "losses"),
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The record of a run that nobody looked at or interrupted."""
+    folder = tmp_path_factory.mktemp("plain")
+    record = run_spec(SPEC, folder / "records", folder / "working", device="cpu")
+    assert list((folder / "working").iterdir()) == []  # cleared away
+    (read,) = read_records(folder / "records").values()
+    assert read == record
+    return dict(record.content)
+
+
+@pytest.fixture
+def analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks early enough for a run of twenty steps."""
+    monkeypatch.setattr(watching, "STEPS", (5, 10))
+
+
+def test_a_record_says_all_there_is_to_know(plain: dict[str, Any]) -> None:
+    assert plain.keys() == FIELDS
+    assert (plain["recipe"], plain["overrides"], plain["seed"]) == (SPEC.recipe, list(TINY), 0)
+    assert plain["versions"] == {
+        "eans": library.__version__,
+        "torch": torch.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+    assert plain["test"].keys() == {"both", "head", "tail"}
+    assert (plain["steps"], plain["device"], plain["runs_at_a_time"]) == (20, "cpu", 1)
+    assert len(plain["commit"]) == 40
+    assert len(plain["losses"]) == 2
+    assert 0 < plain["seconds"] <= plain["total_seconds"] + 0.1
+    assert plain["protocol"]["ties"] == "realistic"
+
+
+def test_the_hash_is_that_of_the_recipe_without_seed_and_name(plain: dict[str, Any]) -> None:
+    assert plain["recipe_hash"] == recipe_hash(prepare(RunSpec(SPEC.recipe, TINY, 7))[0])
+    assert plain["recipe_hash"] != recipe_hash(prepare(RunSpec(SPEC.recipe, (*TINY, "train.lr=0.1")))[0])
+
+
+def test_records_of_recipes_that_have_changed_are_found(plain: dict[str, Any]) -> None:
+    same = Record("same.json", plain)
+    older = Record("older.json", {**plain, "seed": 1, "recipe_hash": "0" * 16})
+    unknown = Record("unknown.json", {key: value for key, value in plain.items() if key != "recipe_hash"})
+    assert outdated([same, older, unknown]) == [older]
+
+
+@pytest.mark.usefixtures("analysis")
+def test_looking_leaves_the_run_as_it_was(plain: dict[str, Any], tmp_path: Path) -> None:
+    record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", analyse=True)
+    assert record["test"] == plain["test"]
+    assert record["losses"] == plain["losses"]
+    assert [look["step"] for look in record["analysis"]] == [5, 10, 20]
+    first, *_, last = record["analysis"]
+    assert len(first["cdf"]) == 2  # negatives
+    assert first["positive_score"] == float(f"{first['positive_score']:.6g}") < 0
+    assert last["substitution"].keys() >= {"edges", "true", "train", "held_out"}
+    assert record.is_analysed
+    assert record["order"]["entities"] == 6481
+    (read,) = read_records(tmp_path / "records").values()
+    assert read.content == record.content
+
+
+def stop_after(step: int) -> Listener:
+    steps: list[int] = []
+    return Listener(tick=steps.append, stop=lambda: bool(steps) and steps[-1] >= step)
+
+
+@pytest.mark.usefixtures("analysis")
+def test_an_interrupted_run_goes_on_and_keeps_what_it_saw(plain: dict[str, Any], tmp_path: Path) -> None:
+    folders = (tmp_path / "records", tmp_path / "working")
+    with pytest.raises(Interrupted):
+        run_spec(SPEC, *folders, device="cpu", analyse=True, listener=stop_after(8))
+    assert read_records(folders[0]) == {}
+    assert (folders[1] / SPEC.name / "checkpoint.safetensors").is_file()
+    first: list[int] = []
+    began = time.perf_counter()
+    record = run_spec(SPEC, *folders, device="cpu", analyse=True, listener=Listener(tick=first.append))
+    assert first[0] == 9
+    assert [look["step"] for look in record["analysis"]] == [5, 10, 20]
+    assert record["test"] == plain["test"]
+    assert record["losses"] == plain["losses"]
+    assert record["total_seconds"] > round(time.perf_counter() - began, 1) - 0.11  # of both sessions
+    assert not (folders[1] / SPEC.name).exists()
+
+
+def test_a_run_of_another_recipe_is_not_continued(plain: dict[str, Any], tmp_path: Path) -> None:
+    working = tmp_path / "working"
+    other = RunSpec(SPEC.recipe, (*TINY, "train.lr=0.1"))
+    with pytest.raises(Interrupted):
+        run_spec(other, tmp_path / "records", working, device="cpu", listener=stop_after(3))
+    (working / other.name).rename(working / SPEC.name)
+    assert run_spec(SPEC, tmp_path / "records", working, device="cpu")["test"] == plain["test"]
+
+
+def test_a_folder_that_another_process_works_in_is_left_alone(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "working" / SPEC.name)
+    folder.path.mkdir(parents=True)
+    with folder.lock(), pytest.raises(RunError, match="another process is training"):
+        run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu")
+    assert folder.path.exists()
+
+
+# --- the pool -------------------------------------------------------------------------------------------------------
+
+
+def planned(*overrides: str, seed: int = 0) -> PlannedRun:
+    return PlannedRun(RunSpec("wordnet-core/transe/uniform", (*TINY, *overrides), seed), ("main",), False, None)
+
+
+def test_a_killed_process_fails_its_run_alone(tmp_path: Path) -> None:
+    runs = [planned("train.steps=1000000"), planned()]
+    events: list[Event] = []
+    for event in run_all(runs, Settings(tmp_path / "records", tmp_path / "working", "cpu"), lambda: False):
+        if event.run is runs[0] or event.run == runs[0]:
+            for child in multiprocessing.active_children():
+                os.kill(child.pid or 0, signal.SIGKILL)
+        events.append(event)
+    ends = {event.run.spec: event for event in events if event.kind != "step"}
+    assert ends[runs[0].spec].kind == "failed"
+    assert ends[runs[0].spec].reason == "its process was ended by SIGKILL (not enough memory?)"
+    assert ends[runs[1].spec].kind == "finished"
+    assert list(read_records(tmp_path / "records")) == [runs[1].spec]
+    assert multiprocessing.active_children() == []
+
+
+def test_closing_ends_the_processes(tmp_path: Path) -> None:
+    events = run_all([planned("train.steps=1000000")], Settings(tmp_path / "r", tmp_path / "w", "cpu"), lambda: False)
+    with contextlib.closing(events):
+        assert next(events).kind == "step"
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (RunError("disk full"), "disk full"),
+        (MemoryError(), "not enough memory; try fewer --workers"),
+        (RuntimeError("CUDA out of memory. Tried to allocate"), "not enough memory; try fewer --workers"),
+        (ValueError("first\nsecond"), "ValueError: first (traceback in "),
+    ],
+)
+def test_reasons_are_one_line(error: Exception, line: str, tmp_path: Path) -> None:
+    found = reason(error, tmp_path / "folder" / "error.txt")
+    assert found.startswith(line)
+    assert "\n" not in found
+    assert (tmp_path / "folder" / "error.txt").is_file() == isinstance(error, ValueError)
+
+
+def test_how_processes_end() -> None:
+    assert how_it_ended(-signal.SIGSEGV) == "its process was ended by SIGSEGV"
+    assert how_it_ended(3) == "its process ended with status 3"
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+DIVERGES = [*TINY, "train.lr=1e30"]
+
+
+def test_reproduce_runs_what_is_missing_and_reports_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = write_cells(
+        tmp_path / "cells.toml",
+        tiny_cell(),
+        tiny_cell(table="variance"),  # the same run
+        tiny_cell(mrr=0.99, hits10=0.99, sampler="eans"),
+        tiny_cell(model="distmult", overrides=DIVERGES),
+    )
+    options = ["--cells", cells, "--records", tmp_path / "records", "--device", "cpu"]
+    plan = call(capsys, "reproduce", *options, "--seeds", "1", "--dry-run")
+    assert plan.status == 0, plan.err
+    assert "3 of 3 runs to do" in plan.out
+    assert "time unknown for 3" in plan.out
+    assert not (tmp_path / "records").exists()
+    done = call(capsys, "reproduce", *options, "--seeds", "1", "--workers", "2")
+    assert done.status == 1
+    assert "the loss is not finite" in one_line(done.err)
+    assert one_line(done.err).startswith("eans: failed: wordnet-core/distmult/uniform ")
+    assert "2 of 4 cells pass, 1 fail, 1 not run" in done.out
+    records = read_records(tmp_path / "records")
+    assert {spec.recipe for spec in records} == {"wordnet-core/transe/uniform", "wordnet-core/transe/eans"}
+    assert {record["runs_at_a_time"] for record in records.values()} == {2}
+    again = call(capsys, "reproduce", "--only", "model=transe", *options, "--seeds", "1")
+    assert again.status == 0
+    assert "0 of 2 runs to do" in again.out
+    (first, *_) = (tmp_path / "records").glob("*.json")
+    first.write_text(re.sub(r'"recipe_hash": "\w+"', '"recipe_hash": "older"', first.read_text("utf-8")), "utf-8")
+    more = call(capsys, "reproduce", *options, "--seeds", "2", "--dry-run")
+    note = "its recipe has changed since; delete it to have the run made again"
+    assert one_line(more.err) == f"eans: note: {first}: {note}"
+    assert "4 of 6 runs to do" in more.out
+    assert " s for 2 of them, one at a time; time unknown for 2" in more.out
+
+
+def test_interrupting_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = [*TINY[1:], "train.steps=600", "train.checkpoint_every=20"]
+    cells = write_cells(tmp_path / "cells.toml", tiny_cell(), tiny_cell(overrides=long))
+    records = tmp_path / "records" / "paper"
+    command = [COMMAND, "reproduce", "--cells", cells, "--records", records, "--seeds", "1", "--device", "cpu"]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    folder = tmp_path / "records" / ".running" / "paper" / tiny_cell(overrides=long).run().name
+    deadline = time.monotonic() + 60
+    while not (folder / "checkpoint.safetensors").is_file() and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does: all processes get it
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert "stopped with 1 of 2 runs done, 1 to go; the same command goes on from here" in err
+    assert [spec.overrides for spec in read_records(records)] == [TINY]
+    assert "its state is saved" in out
+    done = call(capsys, *command[1:])
+    assert (done.status, done.err) == (0, "")
+    assert "1 of 2 runs to do" in done.out
+    spec = tiny_cell(overrides=long).run()
+    undisturbed = run_spec(spec, tmp_path / "other", tmp_path / "working", device="cpu")
+    assert read_records(records)[spec]["test"] == undisturbed["test"]
+    assert json.loads((records / f"{spec.name}.json").read_text())["losses"] == undisturbed["losses"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
+        (["--only", "modle=rotate"], "unknown key 'modle'; did you mean 'model'?"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = call(capsys, "reproduce", "--dry-run", *arguments)
+    assert done.status == 2
+    assert message in one_line(done.err)
+
+
+# --- the order ------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_a_trainer() -> None:
+    graph = ring_graph(200)
+    trainer = build_trainer(resolve(load("default/transe/eans", ["model.dim=8"], data=graph.name), graph), graph)
+    for _ in range(3):
+        trainer.step()
+    before = torch.get_rng_state()
+    found = describe_order(trainer, points=50, parts=10)
+    assert torch.equal(before, torch.get_rng_state())
+    assert found is not None
+    assert (found["step"], found["entities"]) == (3, 200)
+    positions = [point[0] for point in found["points"]]
+    assert (positions[0], positions[-1], len(set(positions))) == (0, 199, 50)
+    alike = torch.tensor(found["similarity"])
+    assert alike.shape == (10, 10)
+    assert torch.equal(alike, alike.T)
+    off = ~torch.eye(10, dtype=torch.bool)
+    assert alike.diagonal().mean() > alike[off].mean()  # neighbours are alike
+    assert 0 < found["explained"][1] <= found["explained"][0] <= 1
+    json.dumps(found)
+    uniform = build_trainer(resolve(load("default/transe/uniform", data=graph.name), graph), graph)
+    assert describe_order(uniform) is None
+
+
+def test_similarity_by_hand() -> None:
+    features = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [-1.0, 0.0]])
+    # cosines: (1, 2) 0; (3, 4) -1; across: 1, -1, 0, 0
+    torch.testing.assert_close(similarity(features, 2), torch.tensor([[0.0, 0.0], [0.0, -1.0]]))
+
+
+def test_principal_axes_by_hand() -> None:
+    points = torch.tensor([[0.0, 3.0, 0.0], [0.0, -3.0, 0.0], [1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]], dtype=torch.float64)
+    axes, shares = principal_axes(points)
+    assert axes.T.tolist() == [pytest.approx([0.0, 1.0, 0.0]), pytest.approx([1.0, 0.0, 0.0])]
+    assert shares == pytest.approx([0.9, 0.1])

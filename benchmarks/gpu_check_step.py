@@ -164,6 +164,12 @@ def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:
         exact = reference_step.step_along(*arguments)
         yield equality(f"step_along{' reflect' if reflect else ''}", [found], [exact], [again])
 
+    starts = source.whole(4, entities + 1).cumsum(0)  # pools of up to three entities, many empty
+    members = source.whole(entities, int(starts[-1])).int()
+    lots = source.normal(batch, extent.negatives).sigmoid()
+    found, again = (kernels.pick(members, starts, start, lots, entities) for _ in range(2))
+    yield equality("pick", [found], [reference_step.pick(members, starts, start, lots, entities)], [again])
+
     queries = 11
     keys = torch.unique(source.whole(entities * queries, entities * queries // 3))
     prefix, drawn = source.whole(queries, batch), source.whole(entities, batch, extent.negatives)

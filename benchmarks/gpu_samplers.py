@@ -1,4 +1,4 @@
-"""Section *samplers* of `benchmarks.gpu`: a step of each sampler beside a uniform one that scores as many candidates."""
+"""Section *samplers* of `benchmarks.gpu`: a step of each sampler beside a uniform one that scores as many."""
 
 from __future__ import annotations
 

@@ -216,6 +216,7 @@ def quality(runs: list[dict[str, Any]]) -> str:
                 f"**`{fast}`**" if fast.endswith("/fast") else f"`{' '.join([run['recipe'], *run['overrides']])}`",
                 f"{negatives_of(run)}",
                 f"{run['steps']:,}",
+                f"{run['seed']}",
                 f"{run['seconds']:.1f}",
                 f"{near:.1f}",
                 f"{both['mrr']:.4f}",
@@ -227,18 +228,19 @@ def quality(runs: list[dict[str, Any]]) -> str:
         "run",
         "n",
         "steps",
+        "seed",
         "training s",
         "s to 99 % of its best valid MRR",
         "test MRR",
         "Hits@10",
         "paper's MRR",
     ]
-    about = f"{', '.join(sorted({run['hardware'] for run in runs}))}; one seed each."
+    about = f"{', '.join(sorted({run['hardware'] for run in runs}))}."
     included = sum("validation_seconds" not in run for run in runs)
     if included:
         which = "all of these runs" if included == len(runs) else f"{included} of these runs"
         about += f" Training seconds of {which}, whose records have no `validation_seconds`, include their validations."
-    return f"{about}\n\n{markdown(header, sorted(rows, key=lambda row: float(row[3])))}"
+    return f"{about}\n\n{markdown(header, sorted(rows, key=lambda row: float(row[4])))}"
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

@@ -340,8 +340,8 @@ def test_wrong_kernels_end_the_program(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_arguments() -> None:
     assert gpu.parse_arguments(["--only", "ranking,check"]).only == ["check", "ranking"]
-    assert gpu.parse_arguments([]).only == ["check", "kernels", "steps", "kmeans", "ranking"]
-    assert gpu.parse_arguments(["--runs", "wordnet-core"]).only[-2:] == ["ranking", "quality"]
+    assert gpu.parse_arguments([]).only == ["check", "kernels", "steps", "kmeans", "ranking", "samplers"]
+    assert gpu.parse_arguments(["--runs", "wordnet-core"]).only[-2:] == ["samplers", "quality"]
     with pytest.raises(SystemExit):
         gpu.parse_arguments(["--only", "quality"])
     with pytest.raises(SystemExit):

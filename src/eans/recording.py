@@ -7,8 +7,10 @@ GPU waiting. Replays compute the same bits as ordinary steps.
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +20,19 @@ from eans.graph import Side
 
 # Ordinary steps per side before recording: kernels compile and buffers settle.
 WARM_UP = 3
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect garbage now and none inside: freeing what an earlier trainer had on the GPU would break a recording."""
+    gc.collect()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class RecordedWork:
@@ -68,7 +83,7 @@ class RecordedWork:
         pool = next((other.pool() for other, _, _ in self.recordings.values()), None)
         seed = self.generator.initial_seed()
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=self.stream):
+            with _no_collection(), torch.cuda.graph(graph, pool=pool, stream=self.stream):
                 result = self.work(buffer, side)
         except RuntimeError as error:
             warnings.warn(f"CUDA graphs are off, steps will be slower: {str(error).splitlines()[0]}", stacklevel=2)

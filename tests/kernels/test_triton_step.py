@@ -136,6 +136,20 @@ def test_step_along(reflect: bool, sigma: float) -> None:
     assert torch.equal(found, reference_step.step_along(line, start, noise, sigma, reflect))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("negatives", [1, 9, 300])
+def test_pick(negatives: int, dtype: torch.dtype) -> None:
+    """Pools of several sizes, empty ones among them, the last one too; lots that round up to the size."""
+    starts = torch.tensor([0, 3, 3, 4, 11, 11], device=DEVICE)
+    ids = torch.arange(11, device=DEVICE, dtype=dtype).flip(0) % 5
+    kept = torch.tensor([0, 1, 2, 3, 4, 4], device=DEVICE)
+    lots = torch.rand(6, negatives, generator=torch.Generator().manual_seed(negatives)).to(DEVICE)
+    lots[:, 0] = 1.0 - 2.0**-24
+    found = triton_sampling.pick(ids, starts, kept, lots, 5)
+    assert found.dtype == torch.int64
+    assert torch.equal(found, reference_step.pick(ids, starts, kept, lots, 5))
+
+
 @pytest.mark.parametrize("repeats_from", [None, 0.0, 2.5, 100.0])
 @pytest.mark.parametrize("known", [0, 1, 40])
 def test_label(repeats_from: float | None, known: int) -> None:
@@ -167,7 +181,7 @@ def test_loss_terms(temperature: float, substitution: bool, negatives: int) -> N
 
     def terms(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def call(positive: Tensor, negative: Tensor, other: Tensor | None = None) -> Tensor:
-            return function(positive, negative, other, known, weight, 2.0, temperature, 0.5, 0.1)
+            return function(positive, negative, other, known, weight, 2.0, temperature, 0.5, 0.125)
 
         return call
 
@@ -181,7 +195,7 @@ def test_loss_of_slices() -> None:
     """Scores as `compare` leaves them: rows of one tensor, which is not contiguous here."""
     scores = normal(2, 4, 9)[:, :, 1:7]
     known = torch.zeros(4, 6, dtype=torch.bool, device=DEVICE)
-    arguments = normal(4), scores[0], scores[1], known, torch.ones(4, device=DEVICE).double(), 1.0, 1.0, 1.0, 0.1
+    arguments = normal(4), scores[0], scores[1], known, torch.ones(4, device=DEVICE).double(), 1.0, 1.0, 1.0, 0.125
     assert_same([triton_loss.loss_terms(*arguments)], [reference_step.loss_terms(*arguments)])
 
 

@@ -56,6 +56,7 @@ __all__ = [
     "nearest",
     "negative_loss",
     "optimizer_kernels",
+    "pick",
     "project",
     "repeats",
     "step_along",
@@ -78,6 +79,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "label": "reference_step",
         "loss_terms": "reference_step",
         "nearest": "reference",
+        "pick": "reference_step",
         "project": "reference_step",
         "step_along": "reference_step",
         "take": "reference_step",
@@ -95,6 +97,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "label": "triton_sampling",
         "loss_terms": "triton_loss",
         "nearest": "triton_nearest",
+        "pick": "triton_sampling",
         "project": "triton_vectors",
         "step_along": "triton_sampling",
         "take": "triton_sort",
@@ -268,6 +271,12 @@ def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, 
 def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
     """`eans.kernels.reference_step.step_along` by the chosen implementation."""
     entities: Tensor = _call("step_along", noise.device, line, start, noise, sigma, reflect)
+    return entities
+
+
+def pick(ids: Tensor, starts: Tensor, kept: Tensor, lots: Tensor, num_entities: int) -> Tensor:
+    """`eans.kernels.reference_step.pick` by the chosen implementation."""
+    entities: Tensor = _call("pick", lots.device, ids, starts, kept, lots, num_entities)
     return entities
 
 

@@ -84,6 +84,28 @@ def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect
     return line[fold(index, len(line), reflect)]
 
 
+def pick(ids: Tensor, starts: Tensor, kept: Tensor, lots: Tensor, num_entities: int) -> Tensor:
+    """Members of pools, or any entity where a pool is empty.
+
+    Args:
+        ids: int32 or int64 ``[P]``, the pools one after the other.
+        starts: int64 ``[E + 1]``: the pool of entity e is ``ids[starts[e] : starts[e + 1]]``.
+        kept: int64 ``[B]``, whose pool each row draws from.
+        lots: uniform in ``[0, 1)``, float32 ``[B, N]``.
+        num_entities: E.
+
+    Returns:
+        The member number ``floor(lot * size)`` of each pool, int64 ``[B, N]``; an empty pool counts as all entities.
+    """
+    start, stop = starts[kept, None], starts[kept + 1, None]
+    empty = start == stop
+    size = torch.where(empty, num_entities, stop - start)
+    # A product close to the size may round up to it.
+    chosen = torch.minimum((lots * size).long(), size - 1)
+    # Where there is no pool, the number that was chosen is an entity; the place that is read then means nothing.
+    return torch.where(empty, chosen, ids[(start + chosen).clamp(max=len(ids) - 1)].long())
+
+
 def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, repeats_from: float | None) -> Tensor:
     """Which candidates are labelled as false negatives: bool ``[B, N]``.
 

@@ -1,6 +1,6 @@
-"""Drawing along a line, and labelling false negatives, as one kernel each; one program per positive.
+"""Drawing along a line or from pools, and labelling false negatives, as one kernel each; one program per positive.
 
-`eans.kernels.reference_step` defines both.
+`eans.kernels.reference_step` defines them.
 """
 
 # Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
@@ -59,6 +59,44 @@ def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect
         _step_kernel[(batch * triton.cdiv(negatives, columns),)](
             entities, line, start.contiguous(), noise.contiguous(), len(line), float(sigma), negatives,
             REFLECT=reflect, COLUMNS=columns, num_warps=2, enable_fp_fusion=False,
+        )  # fmt: skip
+    return entities
+
+
+@triton.jit
+def _pick_kernel(
+    entities,  # [B, N]
+    ids,  # [P]
+    starts,  # [E + 1]
+    kept,  # [B]
+    lots,  # [B, N]
+    num_entities,
+    negatives,
+    COLUMNS: tl.constexpr,
+):
+    tiles = tl.cdiv(negatives, COLUMNS)
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < negatives
+    entity = tl.load(kept + row)
+    start = tl.load(starts + entity)
+    held = tl.load(starts + entity + 1) - start
+    size = tl.where(held > 0, held, num_entities).to(tl.int64)
+    lot = tl.load(lots + row * negatives + columns, mask=inside, other=0.0)
+    chosen = tl.minimum((lot * size.to(tl.float32)).to(tl.int64), size - 1)
+    member = tl.load(ids + start + chosen, mask=inside & (held > 0), other=0).to(tl.int64)
+    tl.store(entities + row * negatives + columns, tl.where(held > 0, member, chosen), mask=inside)
+
+
+def pick(ids: Tensor, starts: Tensor, kept: Tensor, lots: Tensor, num_entities: int) -> Tensor:
+    """`reference_step.pick`."""
+    batch, negatives = lots.shape
+    entities = torch.empty(batch, negatives, dtype=torch.int64, device=lots.device)
+    columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
+    with torch.cuda.device_of(lots):
+        _pick_kernel[(batch * triton.cdiv(negatives, columns),)](
+            entities, ids, starts, kept.contiguous(), lots.contiguous(), num_entities, negatives,
+            COLUMNS=columns, num_warps=2,
         )  # fmt: skip
     return entities
 

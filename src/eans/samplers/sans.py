@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from eans import kernels
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Side, column, opposite
 from eans.samplers.base import NO_CONTEXT, Negatives, Sampler
@@ -87,14 +88,17 @@ class SANS(Sampler):
         return self.starts[kept], self.starts[kept + 1]
 
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
+        lots = torch.rand(len(triples), self.negatives, generator=generator, device=triples.device)
+        if self.sums is None:
+            kept = triples[:, column(opposite(side))]
+            return kernels.pick(self.ids, self.starts, kept, lots, self.num_entities)
         start, stop = self._bounds(triples, side)
         empty = start == stop
-        low, high = (start, stop) if self.sums is None else (self.sums[start], self.sums[stop])
-        size = torch.where(empty, self.num_entities, high - low)
-        lots = torch.rand(len(triples), self.negatives, generator=generator, device=triples.device)
+        low = self.sums[start]
+        size = torch.where(empty, self.num_entities, self.sums[stop] - low)
         # A product close to the size may round up to it.
         chosen = torch.minimum((lots * size).long(), size - 1)
-        place = start + chosen if self.sums is None else torch.searchsorted(self.sums, low + chosen, right=True) - 1
+        place = torch.searchsorted(self.sums, low + chosen, right=True) - 1
         # Where there is no pool, the number that was chosen is an entity; the place that is read then means nothing.
         return torch.where(empty, chosen, self.ids[place.clamp(max=len(self.ids) - 1)].long())
 

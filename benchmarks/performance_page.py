@@ -123,6 +123,45 @@ def sizes(part: dict[str, Any]) -> str:
     return "\n\n".join(found)
 
 
+def rounded(record: dict[str, Any]) -> str:
+    """Steps and errors with candidate rows in bfloat16."""
+    cells, findings = record["sections"]["steps"]["cells"], record["sections"]["check"]["findings"]
+    rows = []
+    for key, cell in cells.items():
+        if not key.endswith("train.rows=bfloat16"):
+            continue
+        name = f"{MODELS[cell['model']].comparison} with bfloat16 rows: "
+        errors = {f["name"].removeprefix(name): f["error"] for f in findings if f["name"].startswith(name)}
+        rows.append(
+            [
+                title(cell["recipe"]),
+                f"{cells[cell['recipe']]['ms']:.3f}",
+                f"{cell['ms']:.3f}",
+                f"{errors['scores']:.1e}",
+                f"{errors['query gradient']:.1e}",
+            ]
+        )
+    header = ["training step", "float32 ms", "bfloat16 ms", "error of scores", "error of the queries' gradient"]
+    return markdown(header, rows)
+
+
+def samplers(part: dict[str, Any]) -> str:
+    """Steps of samplers beside uniform ones."""
+    rows = [
+        [
+            f"`{name}`",
+            f"{cell['negatives']}",
+            f"{cell['scored']}",
+            f"{cell['ms']:.3f}",
+            f"{cell['uniform_ms']:.3f}",
+            f"{cell['ratio']:.2f}x" + ("" if cell["recorded"] else " (not recorded)"),
+        ]
+        for name, cell in part["cells"].items()
+    ]
+    header = ["sampler, TransE on FB15k-237", "n", "scored", "ms", "uniform ms", "ratio"]
+    return markdown(header, rows)
+
+
 def kernel_table(cases: dict[str, list[dict[str, Any]]], what: str, cell: Callable[[dict[str, Any]], str]) -> str:
     """A row per kernel, a column per recipe."""
     names = list(dict.fromkeys(row["name"] for rows in cases.values() for row in rows))
@@ -250,6 +289,8 @@ SECTIONS: dict[str, Section] = {
     "gpu-origin": Section("gpu-speed.json", None, gpu_origin, GPU),
     "gpu-steps": Section("gpu-speed.json", "steps", steps, GPU),
     "gpu-sizes": Section("gpu-speed.json", "steps", sizes, GPU),
+    "gpu-rounded": Section("gpu-speed.json", None, rounded, GPU),
+    "gpu-samplers": Section("gpu-speed.json", "samplers", samplers, GPU),
     "gpu-kernels": Section("gpu-speed.json", "kernels", kernel_rows, GPU),
     "gpu-kmeans": Section("gpu-speed.json", "kmeans", kmeans, GPU),
     "gpu-ranking": Section("gpu-speed.json", "ranking", ranking, GPU),

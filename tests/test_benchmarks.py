@@ -383,7 +383,9 @@ def made_up_records(folder: Path) -> None:
         (8, 14, 0.341, "fast"),
     ):
         curve = [{"step": i, "seconds": seconds * i / 20, "mrr": best * (1 - 0.6 * 0.75**i)} for i in range(1, 21)]
-        runs.append({"recipe": f"fb15k-237/transe/{method}", "overrides": [], "negatives": n, "curve": curve})
+        runs.append(
+            {"recipe": f"fb15k-237/transe/{method}", "overrides": [], "negatives": n, "curve": curve, "seed": 0}
+        )
     (folder / "fast.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
     steps = [
         {"model": model, "dim": dim, "negatives": n, "pykeen": {"seconds": ratio}, "eans adv": {"seconds": 1.0}}

@@ -39,20 +39,24 @@ def brute_force(trainer: Trainer, graph: KnowledgeGraph, analyst: Analyst) -> di
     )
     generator = torch.Generator().manual_seed(mix(0, Purpose.INSPECT, 1))
     margin, needs = trainer.loss.margin, trainer.loss.needs_substitution
-    positives, negatives, unmasked = [], [], []
+    positives, negatives, lowered, unmasked, weighted = [], [], [], [], []
+    regularization = getattr(trainer.loss, "substitution_regularization", 0.0) if needs is not None else 0.0
     rows: dict[str, list[list[float]]] = {"all": [], "open": []}
     groups: dict[str, list[float]] = {"true": [], "train": [], "held_out": []}
     own = 0
     for chosen, side in zip(analyst.rows, analyst.sides, strict=True):
-        triples = graph.train[chosen]
+        triples, weights = graph.train[chosen], trainer.stream.weights[chosen].tolist()
+        scores = [trainer.model.score(triple[None]).item() + margin for triple in triples]
+        weighted.append(sum(w * log_sigmoid(score) for w, score in zip(weights, scores, strict=True)) / sum(weights))
         drawn = trainer.sampler.sample(triples, side, generator)
         for triple, entities, masked in zip(triples, drawn.entities, drawn.known_true.tolist(), strict=True):
             positives.append(trainer.model.score(triple[None]).item() + margin)
-            here = []
+            here, logits = [], []
             for entity in entities.tolist():
                 changed = triple.clone()
                 changed[column(side)] = entity
                 here.append(trainer.model.score(changed[None]).item() + margin)
+                logits.append(here[-1])
                 own += changed.tolist() == triple.tolist()
                 group = "train" if tuple(changed.tolist()) in train else "true"
                 if group == "true" and tuple(changed.tolist()) in held_out:
@@ -60,18 +64,20 @@ def brute_force(trainer: Trainer, graph: KnowledgeGraph, analyst: Analyst) -> di
                 if needs is not None:
                     both = trainer.model.training_scores(triple[None], side, torch.tensor([[entity]]), needs)
                     groups[group].append(1.0 / (1.0 + exp(-both.substitution.item() - margin)))
+                    logits[-1] -= regularization * (both.substitution.item() + margin)
             negatives += here
+            lowered += logits
             kept = [score for score, out in zip(here, masked, strict=True) if not out]
-            unmasked += kept
+            unmasked += [logit for logit, out in zip(logits, masked, strict=True) if not out]
             rows["all"].append(here)
             if kept:
                 rows["open"].append(kept + [float("-inf")] * (len(here) - len(kept)))
     return {
-        "positive_score": sum(map(log_sigmoid, positives)) / len(positives),
+        "positive_score": sum(weighted) / len(weighted),
         "positive_mean": sum(positives) / len(positives),
-        "negative_score": sum(map(log_sigmoid, negatives)) / len(negatives),
+        "negative_score": sum(lowered) / len(lowered),
         "negative_mean": sum(negatives) / len(negatives),
-        "open_score": sum(map(log_sigmoid, unmasked)) / len(unmasked),
+        "open_score": sum(unmasked) / len(unmasked),
         "cdf": cumulated(rows["all"]),
         "open_cdf": cumulated(rows["open"]),
         "groups": groups,

@@ -21,6 +21,7 @@ import eans as library
 from eans.api import Listener
 from eans.errors import RunError
 from eans.fitting import Interrupted
+from eans.inspection.analysis import Analyst
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.reproduction import Record, RunSpec, read_records, watching
@@ -98,6 +99,23 @@ def test_looking_leaves_the_run_as_it_was(plain: dict[str, Any], tmp_path: Path)
     assert record["order"]["entities"] == 6481
     (read,) = read_records(tmp_path / "records").values()
     assert read.content == record.content
+
+
+@pytest.mark.usefixtures("analysis")
+def test_scores_are_means_over_the_steps_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SPAN", 4), ("EVERY", 2), ("BATCHES", 3)):
+        monkeypatch.setattr(watching, name, value)
+    seen: dict[int, dict[str, Any]] = {}
+    analysts: list[Analyst] = []
+
+    def tick(step: int) -> None:
+        seen[step] = analysts[0].analyse()
+
+    listener = Listener(lambda _, graph, trainer: analysts.append(Analyst(trainer, graph, 3)), tick=tick)
+    record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", analyse=True, listener=listener)
+    for look, steps in zip(record["analysis"], [(2, 4, 5), (8, 10), (18, 20)], strict=True):
+        for name in ("positive_score", "negative_score"):
+            assert look[name] == pytest.approx(sum(seen[step][name] for step in steps) / len(steps), rel=1e-5)
 
 
 def stop_after(step: int) -> Listener:

@@ -62,6 +62,10 @@ class LogSigmoid(nn.Module):
         self.margin = margin
         self.adversarial_temperature = adversarial_temperature
 
+    def logits(self, scores: Scores) -> Tensor:
+        """What the loss presses down for each negative, ``[B, N]``: its score and the margin."""
+        return scores.negative + self.margin
+
     def forward(
         self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
     ) -> LossTerms:
@@ -114,6 +118,14 @@ class SubstitutionLoss(LogSigmoid):
         self.needs_substitution = "symmetric" if form == "reference" else "one-way"
         self.most_pull = 0.5 if form == "reference" else 1.0
 
+    def logits(self, scores: Scores) -> Tensor:
+        """``z``, ``[B, N]``."""
+        assert scores.substitution is not None
+        lowering = scores.substitution + (self.margin if self.form == "reference" else 0.0)
+        return super().logits(scores) - self.substitution_regularization * (
+            lowering.detach() if self.detach else lowering
+        )
+
     def forward(
         self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
     ) -> LossTerms:
@@ -138,12 +150,8 @@ class SubstitutionLoss(LogSigmoid):
         """The loss with the printed equations, or with a detached substitution score."""
         weight = weight / weight.sum()
         logit = substitution + self.margin
-        lowering = logit if self.form == "reference" else substitution
-        if self.detach:
-            lowering = lowering.detach()
-        adjusted = scores.negative + self.margin - self.substitution_regularization * lowering
         positive = -(weight * logsigmoid(scores.positive + self.margin)).sum()
-        negative = kernels.negative_loss(adjusted, known_true, weight, self.adversarial_temperature)
+        negative = kernels.negative_loss(self.logits(scores), known_true, weight, self.adversarial_temperature)
         missed = torch.where(known_true, -logsigmoid(logit), 0.0)
         if not logit.numel():  # the means below would be 0 / 0
             return LossTerms(positive / (2 if self.form == "reference" else 1), negative, logit.sum())

@@ -59,8 +59,10 @@ class Analyst:
         With ``s`` a score plus the loss's margin, over all draws, false negatives among them, unless said otherwise:
 
         - ``step``: how many steps were complete; ``positives``, ``negatives``: how many were scored.
-        - ``positive_score``, ``negative_score``: means of ``log sigmoid(s)``, as the paper's table has them.
         - ``positive_mean``, ``negative_mean``: means of ``s``.
+        - ``positive_score``, ``negative_score``: what the paper's table shows. Of positives the mean of
+          ``log sigmoid(s)`` with the weights of training, batch by batch; of negatives the mean of what the loss
+          presses down, ``s`` or, with a substitution score, ``s - l1 u``.
         - ``cdf``: the softmax of the scores of each positive's negatives, sorted downwards, averaged over the
           positives and added up: N shares, of which the last is 1.
         - ``unmasked``: ``negatives``, ``negative_score``, ``negative_mean`` and ``cdf`` over those that the loss does
@@ -82,7 +84,7 @@ class Analyst:
         substitution = Histogram(len(GROUPS), BINS * FINE, device, (0.0, 1.0))
         self.generator.manual_seed(mix(0, Purpose.INSPECT, 1))
         for rows, side in zip(self.rows, self.sides, strict=True):
-            self._count(self.trainer.stream.triples[rows], side, sums, shares, scores, substitution)
+            self._count(rows, side, sums, shares, scores, substitution)
         positives = self.rows.numel()
         negatives = positives * count
         total = dict(zip(SUMS, sums.tolist(), strict=True))
@@ -91,7 +93,7 @@ class Analyst:
             "step": self.trainer.completed,
             "positives": positives,
             "negatives": negatives,
-            "positive_score": total["positive_score"] / positives,
+            "positive_score": total["positive_score"] / len(self.rows),
             "positive_mean": total["positive_mean"] / positives,
             "negative_score": total["negative_score"] / negatives if negatives else None,
             "negative_mean": total["negative_mean"] / negatives if negatives else None,
@@ -109,19 +111,21 @@ class Analyst:
         return report
 
     def _count(
-        self, triples: Tensor, side: Side, sums: Tensor, shares: Tensor, scores: Histogram, substitution: Histogram
+        self, rows: Tensor, side: Side, sums: Tensor, shares: Tensor, scores: Histogram, substitution: Histogram
     ) -> None:
-        """Add the positives ``[B, 3]`` and their draws to sums ``[8]``, shares ``[2, N + 1]`` and histograms."""
+        """Add the positives of rows ``[B]`` and their draws to sums ``[8]``, shares ``[2, N + 1]`` and histograms."""
         loss, sampler = self.trainer.loss, self.trainer.sampler
+        triples, weight = self.trainer.stream.triples[rows], self.trainer.stream.weights[rows]
         entities, masked, *_ = sampler.sample(triples, side, self.generator)
         found = self.trainer.model.training_scores(triples, side, entities, loss.needs_substitution)
         positive, negative = found.positive + loss.margin, found.negative + loss.margin
         values = torch.cat([positive, negative.flatten()])
         scores.add(values, (torch.arange(len(values), device=values.device) >= len(positive)).long())
-        sums[:2] += torch.stack([logsigmoid(positive).double().sum(), positive.double().sum()])
+        weighted = (weight * logsigmoid(positive)).double().sum() / weight.double().sum()
+        sums[:2] += torch.stack([weighted, positive.double().sum()])
         if not entities.numel():
             return
-        parts = torch.stack([logsigmoid(negative), negative]).double()
+        parts = torch.stack([loss.logits(found), negative]).double()
         unmasked, own = ~masked, entities == triples[:, column(side), None]
         sums[2:] += torch.cat(
             [parts.sum((1, 2)), (parts * unmasked).sum((1, 2)), torch.stack([unmasked.sum(), own.sum()]).double()]

@@ -99,7 +99,7 @@ class Record:
     @property
     def is_analysed(self) -> bool:
         """Does it say how negatives scored on the way?"""
-        return bool(self.get("analysis"))
+        return any("negative_score" in look for look in self.get("analysis", ()))
 
     @property
     def beside(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from eans.api import Listener
@@ -19,6 +20,9 @@ from eans.reproduction.order import describe_order
 from eans.training import Trainer
 
 STEPS = (1_000, 10_000)  # and the last one: those of the paper's table
+# The table's means are over the 1,000 steps that end there. So often on the way, so many batches are looked at.
+SPAN, EVERY, BATCHES = 1_000, 50, 20
+MEANS = ("positive_score", "negative_score")
 DIGITS = 6
 
 
@@ -56,6 +60,8 @@ class Watcher:
     def __init__(self, notes: Notes, analyse: bool, inner: Listener) -> None:
         self.notes, self.analyse, self.inner = notes, analyse, inner
         self.analyst: Analyst | None = None
+        self.glances: list[dict[str, Any]] = []
+        self.glancing = 0.0  # seconds since the last look
 
     def listener(self) -> Listener:
         """What to give to `eans.api.start` or `resume`."""
@@ -64,21 +70,37 @@ class Watcher:
 
     def _start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
         if self.analyse:
-            self.analyst = Analyst(trainer, graph)
+            self.analyst, self.glancer = Analyst(trainer, graph), Analyst(trainer, graph, BATCHES)
         self.inner.start(recipe, graph, trainer)
 
     def _tick(self, step: int) -> None:
-        if self.analyst is not None and step in (*STEPS, self.analyst.trainer.schedule.steps):
-            self._look(self.analyst, step)
+        if self.analyst is not None:
+            ends = (*STEPS, self.analyst.trainer.schedule.steps)
+            if step in ends or (step % EVERY == 0 and any(end - SPAN < step < end for end in ends)):
+                self._glance()
+            if step in ends:
+                self._look(self.analyst, step)
         self.inner.tick(step)
+
+    def _glance(self) -> None:
+        began = time.perf_counter()
+        self.glances.append(self.glancer.analyse())
+        self.glancing += time.perf_counter() - began
 
     def _look(self, analyst: Analyst, step: int) -> None:
         began = time.perf_counter()
-        found = rounded(analyst.analyse())
+        found = {**analyst.analyse(), **self._means(step)}
         if step == analyst.trainer.schedule.steps:
             self.notes.order = describe_order(analyst.trainer)
-        self.notes.looks[step] = {**found, "seconds": round(time.perf_counter() - began, 3)}
+        seconds = round(self.glancing + time.perf_counter() - began, 3)
+        self.notes.looks[step] = {**rounded(found), "seconds": seconds}
+        self.glancing = 0.0
         self.notes.save()
+
+    def _means(self, end: int) -> dict[str, float]:
+        """Over the glances of the steps up to `end`; none of negatives where there are none."""
+        near = [glance for glance in self.glances if end - SPAN < glance["step"] <= end]
+        return {name: fmean(glance[name] for glance in near) for name in MEANS if near[0][name] is not None}
 
 
 def rounded(value: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eans.kernels.reference_step import negative_shares
-from eans.losses import LogSigmoid, SubstitutionLoss, l3_penalty, n3_penalty
+from eans.losses import LogSigmoid, SubstitutionLoss, l3_penalty, n3_penalty, relation_loss
 from eans.models import Scores
 
 GAMMA, ALPHA, L1, L2 = 2.0, 0.5, 0.1, 0.7
@@ -241,6 +241,13 @@ def test_paper_form():
 def test_l3_sums_whole_tables():
     tables = torch.tensor([[1.0, -2.0], [0.0, 3.0]]), torch.tensor([[-1.0]])
     assert l3_penalty(tables).item() == 1 + 8 + 27 + 1
+
+
+def test_the_relation_is_predicted_by_a_softmax():
+    scores = torch.tensor([[0.0, log(3.0)], [log(4.0), 0.0]], dtype=torch.float64)
+    weight = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    found = relation_loss(scores, torch.tensor([1, 1]), weight)
+    assert found.item() == pytest.approx(-(log(3 / 4) + 3 * log(1 / 5)) / 4)
 
 
 def test_n3_averages_over_the_batch():

@@ -223,7 +223,9 @@ def test_a_record_without_analysis_does_not_serve_where_one_is_shown() -> None:
         selection = select(CELLS, [name], "sampler=eans")
         (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec)))
         assert (run.spec, run.record, run.reason) == (spec, None, "its record has no analysis")
-        (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec, analysis=[{"step": 1000, "negative_score": -1.0}])))
+        (run,) = make_plan(
+            selection, CELLS, 1, memory(made_up(spec, analysis=[{"step": 1000, "negative_score": -1.0}]))
+        )
         assert run.record is not None
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import eans
 from eans.batches import Purpose, mix
+from eans.errors import UsageError
 from eans.fitting import Interrupted, Observer, Plan, Progress, fit
 from eans.graph import KnowledgeGraph
 from eans.models import MODELS
@@ -131,12 +132,30 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
         {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_weights": True},
         {"model__reciprocal": True},
         {"model__name": "transr", "model__relation_dim": 3},
+        {"model__name": "complex", "loss__relation_weight": 0.5},
+        {"model__name": "rescal", "loss__relation_weight": 0.5, "model__reciprocal": True},
     ],
     ids=lambda settings: ",".join(f"{key}={value}" for key, value in settings.items()),
 )
 def test_every_option_takes_steps(settings: dict[str, Any]) -> None:
     trainer = make(**settings)
     assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
+
+
+def test_relations_are_learnt() -> None:
+    settings = {"loss__relation_weight": 1.0, "train__lr": 0.05, "train__steps": 60}
+    trainer = make("complex/eans", **settings)
+    run_steps(trainer, 10)
+    first = trainer.take_means(10)["relation"]
+    run_steps(trainer, 40)
+    trainer.take_means(40)
+    run_steps(trainer, 10)
+    assert 0.0 < trainer.take_means(10)["relation"] < 0.5 * first
+
+
+def test_a_model_that_cannot_predict_relations_says_so() -> None:
+    with pytest.raises(UsageError, match="'rotate' is not linear in the relation"):
+        make("rotate/eans", loss__relation_weight=1.0)
 
 
 @pytest.mark.parametrize(

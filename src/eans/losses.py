@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import cross_entropy, logsigmoid
 
 from eans import kernels
 from eans.errors import UsageError
@@ -234,6 +234,14 @@ def n3_penalty(factors: Iterable[Tensor]) -> Tensor:
 def stay_positive_penalty(total: Tensor, power: int) -> Tensor:
     """``|S|^p`` of the sum S of all scores of a graph (Hajimoradlou & Kazemi, 2022): a scalar."""
     return total.abs() if power == 1 else total.abs().pow(power)
+
+
+def relation_loss(scores: Tensor, relations: Tensor, weight: Tensor) -> Tensor:
+    """``-sum_i w_i log softmax_r(s_ir)`` at each triple's own relation (Chen et al., 2021): a scalar.
+
+    Scores ``[B, R]`` of all relations between head and tail, relations int64 ``[B]``, weight ``[B]``.
+    """
+    return (weight / weight.sum() * cross_entropy(scores, relations, reduction="none")).sum()
 
 
 LOSSES: dict[str, type[LogSigmoid]] = {

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError
-from eans.graph import Side
+from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
-from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty, stay_positive_penalty
+from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty, relation_loss, stay_positive_penalty
 from eans.models import Model, Scores
 from eans.optimizer import Adam
 from eans.recording import RecordedWork
@@ -27,7 +27,7 @@ Decay = Literal["drop", "linear"]
 Rows = Literal["float32", "bfloat16"]
 SHARING_FROM = 64  # negatives
 STAGES = 1000  # of a rate that decays: the device is told of a new one only so often
-TERMS = ("loss", "positive", "negative", "substitution", "penalty")
+TERMS = ("loss", "positive", "negative", "substitution", "penalty", "relation")
 
 
 class Diverged(RunError):
@@ -78,6 +78,7 @@ class Trainer:
         rows: ``"bfloat16"``: on a GPU, comparisons read rounded candidate rows, half the bytes.
         device: where everything lives.
         penalty_power: p of ``"stay-positive"``, ``|sum|^p``.
+        relation_weight: of predicting the relation of each positive from its head and tail; 0 for not.
     """
 
     def __init__(
@@ -94,15 +95,19 @@ class Trainer:
         rows: Rows = "float32",
         device: torch.device | str = "cpu",
         penalty_power: int = 1,
+        relation_weight: float = 0.0,
     ) -> None:
         self.model, self.sampler, self.loss, self.stream, self.schedule = model, sampler, loss, stream, schedule
         self.penalty: Penalty = penalty
         self.penalty_weight = penalty_weight
         self.penalty_power = penalty_power
+        self.relation_weight = relation_weight
         # What cannot work is refused here, before a run has a folder.
         sampler.expect(stream.batch_size)
         if penalty == "stay-positive":
             model.total_score()
+        if relation_weight:
+            model.relation_scores(stream.triples[:1])
         self.seed = seed
         self.device = torch.device(device)
         self.generator = torch.Generator(self.device)
@@ -137,6 +142,12 @@ class Trainer:
         if self.penalty == "stay-positive":
             return self.penalty_weight * stay_positive_penalty(self.model.total_score(), self.penalty_power)
         return torch.zeros((), device=self.device)
+
+    def _relation_loss(self, batch: Batch) -> Tensor:
+        if not self.relation_weight:
+            return torch.zeros((), device=self.device)
+        scores = self.model.relation_scores(batch.triples)
+        return self.relation_weight * relation_loss(scores, batch.triples[:, RELATION], batch.weight)
 
     def step(self) -> LossTerms:
         """Do one step and return its loss terms.
@@ -187,13 +198,13 @@ class Trainer:
         ):  # losses scale weights to the sum 1; the factors' mean must not be lost by that
             share = weight.sum() / batch.weight.sum()
             terms = terms._replace(positive=terms.positive * share, negative=terms.negative * share)
-        penalty = self._penalty(batch)
-        total = terms.total + penalty
+        penalty, relation = self._penalty(batch), self._relation_loss(batch)
+        total = terms.total + penalty + relation
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):
             raise self._diverged()
         total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self.sums += torch.stack([total, *terms, penalty]).detach()
+        self.sums += torch.stack([total, *terms, penalty, relation]).detach()
         return batch, negatives, scores.detach(), LossTerms(*(term.detach() for term in terms))
 
     def _diverged(self) -> Diverged:

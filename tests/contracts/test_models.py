@@ -204,6 +204,22 @@ def test_relations(name, options, triples):
 
 
 @models
+def test_relations_with_gradients(name, options, triples):
+    """The same numbers as a matrix product, or a refusal that names the models that have it."""
+    model = build(name, options)
+    if name not in ("distmult", "complex", "simple", "rescal") or options.get("bounded"):
+        with pytest.raises(UsageError, match=r"loss\.relation_weight"):
+            model.relation_scores(triples)
+        return
+    scores = model.relation_scores(triples)
+    torch.testing.assert_close(scores, model.score_relations(triples[:, 0], triples[:, 2]))
+    scores.sum().backward()
+    assert model.relation.grad[:RELATIONS].abs().sum() > 0
+    assert model.relation.grad[RELATIONS:].abs().sum() == 0  # neither inverses nor the substitution
+    assert model.entity.grad[triples[:, [0, 2]].flatten()].abs().sum() > 0
+
+
+@models
 def test_scoring_everything_keeps_no_graph(name, options, triples):
     model = build(name, options)
     assert not model.score_all(triples, "tail").requires_grad

@@ -18,6 +18,9 @@ class ComplEx(Model):
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
         return Query(complex_product(anchor, relation, conjugate_right=side == "head"))
 
+    def relation_query(self, heads: Tensor, tails: Tensor) -> Tensor:
+        return complex_product(tails, heads, conjugate_right=True)
+
     def factors(self, triples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Complex moduli, ``[B, d]`` each."""
         head, relation, tail = super().factors(triples)

@@ -15,3 +15,6 @@ class DistMult(Multilinear):
     def product(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         del side  # the product is the same either way
         return anchor * relation
+
+    def relation_query(self, heads: Tensor, tails: Tensor) -> Tensor:
+        return self.unbounded(heads * tails)

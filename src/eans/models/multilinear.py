@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eans.errors import UsageError
 from eans.graph import Side
 from eans.models.base import Model, Query
 
@@ -60,6 +61,12 @@ class Multilinear(Model):
 
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
         return self.bound(super().candidate(rows, shift))
+
+    def unbounded(self, query: Tensor) -> Tensor:
+        """The query of relations, refused where rows pass through tanh: it would have to pass them through first."""
+        if self.bounded:
+            raise UsageError("loss.relation_weight needs model.bounded=false")
+        return query
 
     def total_score(self) -> Tensor:
         """``(scale / d) <product(sum_e h, sum_r r), sum_e t>``, with rows after tanh where the score is bounded.

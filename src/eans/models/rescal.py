@@ -32,3 +32,6 @@ class RESCAL(Model):
         if len(matrix) == 1:  # one for all; a batched product would copy it for each
             return Query(anchor @ matrix[0])
         return Query(torch.bmm(anchor[:, None], matrix).squeeze(1))
+
+    def relation_query(self, heads: Tensor, tails: Tensor) -> Tensor:
+        return (heads[:, :, None] * tails[:, None, :]).flatten(1)

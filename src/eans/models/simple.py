@@ -33,3 +33,8 @@ class SimplE(Multilinear):
         forward, inverse = relation.chunk(2, dim=-1)
         with_tail, with_head = (inverse, forward) if side == "tail" else (forward, inverse)
         return torch.cat([with_tail * as_tail, with_head * as_head], dim=-1) / 2
+
+    def relation_query(self, heads: Tensor, tails: Tensor) -> Tensor:
+        head_first, head_second = heads.chunk(2, dim=-1)
+        tail_first, tail_second = tails.chunk(2, dim=-1)
+        return self.unbounded(torch.cat([head_first * tail_second, tail_first * head_second], dim=-1) / 2)

@@ -139,6 +139,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         rows=section.rows,
         device=device,
         penalty_power=recipe.loss.penalty_power,
+        relation_weight=recipe.loss.relation_weight,
     )
 
 

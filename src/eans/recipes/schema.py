@@ -112,6 +112,9 @@ class LossSection(Section):
     )
     penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")
     penalty_power: Literal[1, 2] = Field(1, description="stay-positive: p of |sum of scores|^p")
+    relation_weight: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="weight of predicting each positive's relation from its head and tail; dot-product models only"
+    )
     correct_proposal: bool = Field(
         True, description="softmax: weigh candidates by 1 / (n q), q the probability of their draw; false: all alike"
     )

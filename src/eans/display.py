@@ -6,7 +6,8 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -26,7 +27,7 @@ from eans.prediction import Known, Predictions
 from eans.recipes import Recipe
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
-from eans.screen import choose, console
+from eans.screen import choose, console, ranking_bars
 from eans.training import Trainer
 
 MOST_RELATIONS = 20
@@ -221,8 +222,8 @@ def evaluate_with_display(path: Path, split: str, ties: str, as_json: bool, devi
     run = Run.load(path, device)
     if not len(run.graph.split(cast(Split, split))):
         raise UsageError(f"graph '{run.graph.name}' has no {split} triples")
-    with ranking_bar(split) as report:
-        metrics = run.evaluate(cast(Split, split), cast(Ties, ties), report)
+    with ranking_bars() as report:
+        metrics = run.evaluate(cast(Split, split), cast(Ties, ties), partial(report, split))
     if as_json:
         print(json.dumps(metrics, indent=2))
     else:
@@ -298,22 +299,6 @@ def show_dataset(name: str) -> None:
         facts = data.info(name)
         screen.print(f"folder: {facts.folder}", soft_wrap=True)
         screen.print(f"licence: {facts.dataset.licence}", soft_wrap=True)
-
-
-@contextlib.contextmanager
-def ranking_bar(split: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, so that the result can be piped."""
-    bar = Progress(
-        TextColumn("ranking {task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        disable=not sys.stderr.isatty(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task(split, total=None)
-    with bar:
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextlib.contextmanager

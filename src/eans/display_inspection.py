@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from eans import recipes
@@ -24,11 +24,10 @@ from eans.inspection.figure import draw
 from eans.inspection.looking import Progress as Report
 from eans.inspection.page import render
 from eans.inspection.records import short_names
-from eans.inspection.report import Progress as RankingReport
 from eans.inspection.report import report_run
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
-from eans.screen import choose, console
+from eans.screen import choose, console, ranking_bars
 
 FORMATS = ("table", "csv", "json")
 # The number of a look, the heading of its column, and how it is written.
@@ -174,25 +173,3 @@ def report_with_display(path: Path, out: Path | None, format_: str, split: str, 
     text = render(report) if format_ == "html" else json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     atomic_write(target, text.encode())
     console().print(f"report: {target}", soft_wrap=True)
-
-
-@contextlib.contextmanager
-def ranking_bars() -> Iterator[RankingReport]:
-    """A progress bar per split on standard error, so that the result can be piped."""
-    bar = Progress(
-        TextColumn("ranking {task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        disable=not sys.stderr.isatty(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    tasks: dict[str, TaskID] = {}
-
-    def report(split: str, done: int, total: int) -> None:
-        if split not in tasks:
-            tasks[split] = bar.add_task(split, total=total)
-        bar.update(tasks[split], completed=done)
-
-    with bar:
-        yield report

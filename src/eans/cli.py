@@ -189,7 +189,11 @@ def inspect_sampler(
 
 RecordsOption = Annotated[Path, typer.Option(help="Folder of run records.")]
 OnlyOption = Annotated[
-    str, typer.Option(metavar="KEY=VALUE,...", help="Only cells with these values, for example model=rotate.")
+    str,
+    typer.Option(
+        metavar="KEY=VALUE,...",
+        help="Only cells with these values, for example model=rotate; a key given twice: either.",
+    ),
 ]
 CellsOption = Annotated[
     Path | None, typer.Option(help="Published cells of another file, a TOML. Default: the paper's.")

@@ -157,25 +157,23 @@ def select(cells: Sequence[Cell], names: Sequence[str] = (), only: str = "") -> 
     return Selection(chosen, tuple(name for name in figures if drawn[name]), drawn)
 
 
-def conditions(text: str, cells: Iterable[Cell]) -> dict[str, str]:
-    """``"model=rotate,dataset=wn18rr"`` -> key and value, each checked against what cells have."""
+def conditions(text: str, cells: Iterable[Cell]) -> dict[str, set[str]]:
+    """``"model=rotate,model=transe,dataset=wn18rr"`` -> the values allowed for each key, checked against the cells."""
     values = {key: {written(cell[key]) for cell in cells if key in cell.fields} for key in KEYS}
-    wanted: dict[str, str] = {}
+    wanted: dict[str, set[str]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, separator, value = (piece.strip() for piece in part.partition("="))
         if not separator or not value:
             raise UsageError(f"--only '{part}' is not key=value, for example model=rotate")
         if key not in KEYS:
             raise UsageError(f"--only: unknown key '{key}'{did_you_mean(key, KEYS)} (one of {', '.join(KEYS)})")
-        if key in wanted:
-            raise UsageError(f"--only gives '{key}' twice; give each key once")
         # Figures add self-adversarial runs with few negatives, which no table has; their values are known all the same.
         if value.lower() not in values[key]:
             options = sorted(values[key])
             raise UsageError(
                 f"--only: no cell has {key}={value}{did_you_mean(value, options)} (one of {', '.join(options)})"
             )
-        wanted[key] = value.lower()
+        wanted.setdefault(key, set()).add(value.lower())
     return wanted
 
 
@@ -184,8 +182,8 @@ def written(value: object) -> str:
     return str(value).lower()
 
 
-def _fulfils(cell: Cell, wanted: Mapping[str, str]) -> bool:
-    return all(key in cell.fields and written(cell[key]) == value for key, value in wanted.items())
+def _fulfils(cell: Cell, wanted: Mapping[str, set[str]]) -> bool:
+    return all(key in cell.fields and written(cell[key]) in values for key, values in wanted.items())
 
 
 def drawn_from(figure: str, cells: Iterable[Cell]) -> list[Cell]:

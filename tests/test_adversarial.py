@@ -437,3 +437,27 @@ def test_column_of_the_kept_entity():
     swapped = triples[:, [2, 1, 0]]
     assert column("tail") == 2
     assert not torch.allclose(sampler.policy(triples, "tail"), sampler.policy(swapped, "head"))
+
+
+@both
+def test_once_it_plays_for_a_while_learning_is_part_of_the_step(name: str) -> None:
+    """With the same bits as before, when it came after the step."""
+
+    def trained(settles: bool) -> Trainer:
+        graph = ring_graph()
+        overrides = {"train.steps": 110, "train.batch_size": 16, "model.dim": 4, "sampler.pretrain_steps": 7}
+        trainer = build_trainer(resolve(load(f"default/transe/{name}", overrides), graph), graph)
+        sampler = trainer.sampler
+        assert isinstance(sampler, Adversarial)
+        if not settles:
+            sampler.settled = 1000
+        for _ in range(100):
+            assert not trainer.steady
+            trainer.step()
+        for _ in range(10):
+            trainer.step()
+            assert trainer.steady is settles
+        return trainer
+
+    one, other = trained(True).state()[0], trained(False).state()[0]
+    assert all(torch.equal(one[name], other[name]) for name in one)

@@ -49,7 +49,7 @@ class RecordedWork:
         self.work = work
         self.generator = generator
         self.enabled = device.type == "cuda"
-        self.calls: dict[Side, int] = {"head": 0, "tail": 0}
+        self.calls: dict[Side, int] = {}
         self.recordings: dict[Side, tuple[torch.cuda.CUDAGraph, Tensor, Any]] = {}
         self.stream = torch.cuda.Stream(device) if self.enabled else None  # type: ignore[no-untyped-call]
 
@@ -58,13 +58,18 @@ class RecordedWork:
         if not self.enabled:
             return self.work(rows, side)
         if side not in self.recordings:
-            self.calls[side] += 1
+            self.calls[side] = self.calls.get(side, 0) + 1
             if self.calls[side] <= WARM_UP or not self._record(rows, side):
                 return self._on_side_stream(rows, side)
         graph, buffer, result = self.recordings[side]
         buffer.copy_(rows)
         graph.replay()
         return result
+
+    def forget(self) -> None:
+        """Record anew: the work, or where its tensors are, has changed."""
+        self.calls.clear()
+        self.recordings.clear()
 
     def _on_side_stream(self, rows: Tensor, side: Side) -> Any:
         """An ordinary call, on the stream that recording will use: gradients remember their stream."""

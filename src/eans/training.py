@@ -119,6 +119,7 @@ class Trainer:
         self.places = line[1] if line is not None and sampler.negatives >= SHARING_FROM else None
         self.optimizer = Adam(model.parameters(), self.rate, line, rounded=rows == "bfloat16")
         self.sums = torch.zeros(len(TERMS), device=self.device)
+        self.steady = sampler.steady
         self.work = RecordedWork(self._work, self.generator, self.device)
 
     def _prepare_rate(self) -> None:
@@ -157,6 +158,9 @@ class Trainer:
                 step to know, so there `check` finds out.
         """
         self._prepare_rate()
+        if self.steady != self.sampler.steady:  # other work than what was recorded
+            self.steady = self.sampler.steady
+            self.work.forget()
         rows, side = self.stream.rows(self.completed)
         self._seeded(Purpose.DRAW)
         batch: Batch
@@ -165,7 +169,7 @@ class Trainer:
         terms: LossTerms
         batch, negatives, scores, terms = self.work(rows, side)
         self.completed += 1
-        if not self.sampler.steady:
+        if not self.steady:
             self._observe(batch, negatives, scores, self._seeded(Purpose.OBSERVE))
         return terms
 
@@ -179,7 +183,7 @@ class Trainer:
         """What the device does in a step, from batch to update, and what a steady sampler learns from it."""
         with self.optimizer.collecting():
             batch, negatives, scores, terms = self._update(rows, side)
-        if self.sampler.steady:
+        if self.steady:
             self._observe(batch, negatives, scores, self.generator)
         return batch, negatives, scores, terms
 
@@ -249,7 +253,7 @@ class Trainer:
         self.optimizer.refresh()
         self.sampler.load_state_dict(part("sampler."))
         self.sums = tensors["loss_sums"].to(self.device)
-        self.work = RecordedWork(self._work, self.generator, self.device)
+        self.work.forget()
         self.completed = int(values["step"])
         # The rate of the last finished step: `_prepare_rate` makes the drop itself when it is due.
         self.rate.fill_(self.schedule.rate(max(0, self.completed - 1)))

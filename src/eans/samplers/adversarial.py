@@ -10,11 +10,13 @@ uniform, and the policy learns the graph by softmax cross-entropy instead, becau
 and is rewarded by a model that starts from nothing collapses.
 
 A step may be recorded as a CUDA graph. So `sample` has no branch on the step: a flag on the device says which phase it
-is. What `observe` must know of the draw travels in `Negatives.notes`, and nothing here waits for the device.
+is. What `observe` must know of the draw travels in `Negatives.notes`, and nothing here waits for the device. Once the
+policy plays and the first rewards have been averaged, `observe` is recorded too.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any
@@ -121,6 +123,7 @@ class Adversarial(Sampler):
         super().__init__(graph, negatives, **options)
         self.policy = policy
         self.pretrain_steps = pretrain_steps
+        self.settled = max(pretrain_steps, math.ceil(1.0 / BASELINE_RATE))
         self.adam = BufferedAdam(list(policy.parameters()), generator_lr, generator_weight_decay)
         self.register_buffer("playing", torch.tensor(pretrain_steps == 0))
         self.register_buffer("baseline", torch.zeros(()))
@@ -176,6 +179,7 @@ class Adversarial(Sampler):
         self.adam.step(parameters, list(gradients))
         self._follow(reward, counted, outcome.step)
         self.playing.fill_(outcome.step >= self.pretrain_steps)
+        self.steady = outcome.step >= self.settled
 
     def _follow(self, reward: Tensor, counted: Tensor, step: int) -> None:
         """Move the baseline towards the mean of the rewards ``[B, N]`` that count; in place, as is all state."""

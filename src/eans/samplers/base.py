@@ -80,7 +80,8 @@ class Sampler(nn.Module, ABC):
     """
 
     draws: ClassVar[bool] = True  # are there negatives at all?
-    steady: bool = False  # `observe` does the same after every step, on the device alone: it is part of a recorded step
+    # From now on `observe` does the same after every step, on the device alone: it is recorded as part of the step.
+    steady: bool = False
 
     def __init__(
         self,

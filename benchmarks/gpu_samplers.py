@@ -36,7 +36,7 @@ METHODS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def scored(recipe: Recipe) -> int:
-    """Candidates that a step scores per positive, by the model or by what the sampler has in its place."""
+    """Candidates that a step scores per positive, by the model, a cache or KBGAN's generator; not IGAN's softmax."""
     sampler, extra = recipe.sampler, 0
     if sampler.name == "nscaching":  # what is cached and newcomers, at each renewal
         extra = round((sampler.cache_size + sampler.cache_candidates) / (sampler.cache_lazy + 1))

@@ -142,6 +142,24 @@ def test_every_option_takes_steps(settings: dict[str, Any]) -> None:
     assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
 
 
+def test_a_state_that_knows_fewer_terms_can_be_continued() -> None:
+    trainer, other = make(), make()
+    run_steps(trainer, 3)
+    tensors, values = trainer.state()
+    other.load_state(tensors | {"loss_sums": tensors["loss_sums"][:-1]}, values)
+    assert torch.equal(other.sums, trainer.sums)  # the last term is none of this recipe's
+    run_steps(other, 1)
+
+
+@pytest.mark.parametrize("sampler", ["eans", "nscaching"])
+def test_samplers_hear_of_steps_counted_from_one(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make(f"transe/{sampler}")
+    heard: list[int] = []
+    monkeypatch.setattr(trainer.sampler, "observe", lambda outcome: heard.append(outcome.step))
+    run_steps(trainer, 3)
+    assert heard == [1, 2, 3]
+
+
 def test_relations_are_learnt() -> None:
     settings = {"loss__relation_weight": 1.0, "train__lr": 0.05, "train__steps": 60}
     trainer = make("complex/eans", **settings)

@@ -168,15 +168,15 @@ class Trainer:
         scores: Scores
         terms: LossTerms
         batch, negatives, scores, terms = self.work(rows, side)
-        self.completed += 1
         if not self.steady:
             self._observe(batch, negatives, scores, self._seeded(Purpose.OBSERVE))
+        self.completed += 1
         return terms
 
     def _observe(self, batch: Batch, negatives: Negatives, scores: Scores, generator: torch.Generator) -> None:
-        """Show the sampler a finished step."""
+        """Show the sampler the step that is about to be complete."""
         self.sampler.observe(
-            StepOutcome(self.completed, self.model, batch.triples, batch.side, negatives, scores, generator)
+            StepOutcome(self.completed + 1, self.model, batch.triples, batch.side, negatives, scores, generator)
         )
 
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
@@ -252,7 +252,9 @@ class Trainer:
         self.model.load_state_dict(part("model."))
         self.optimizer.refresh()
         self.sampler.load_state_dict(part("sampler."))
-        self.sums = tensors["loss_sums"].to(self.device)
+        # A state of an earlier version may know fewer terms.
+        self.sums = torch.zeros(len(TERMS), device=self.device)
+        self.sums[: len(tensors["loss_sums"])] = tensors["loss_sums"].to(self.device)
         self.work.forget()
         self.completed = int(values["step"])
         # The rate of the last finished step: `_prepare_rate` makes the drop itself when it is due.

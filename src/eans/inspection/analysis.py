@@ -60,9 +60,9 @@ class Analyst:
 
         - ``step``: how many steps were complete; ``positives``, ``negatives``: how many were scored.
         - ``positive_mean``, ``negative_mean``: means of ``s``.
-        - ``positive_score``, ``negative_score``: what the paper's table shows. Of positives the mean of
-          ``log sigmoid(s)`` with the weights of training, batch by batch; of negatives the mean of what the loss
-          presses down, ``s`` or, with a substitution score, ``s - l1 u``.
+        - ``positive_score``, ``negative_score``: what the paper's table averages over 1,000 steps. Of positives the
+          mean of ``log sigmoid(s)`` with the weights of training, batch by batch; of negatives the mean of what the
+          loss presses down, ``s`` or, with a substitution score, ``s - l1 u``.
         - ``cdf``: the softmax of the scores of each positive's negatives, sorted downwards, averaged over the
           positives and added up: N shares, of which the last is 1.
         - ``unmasked``: ``negatives``, ``negative_score``, ``negative_mean`` and ``cdf`` over those that the loss does

@@ -80,7 +80,8 @@ class Sampler(nn.Module, ABC):
     """
 
     draws: ClassVar[bool] = True  # are there negatives at all?
-    # From now on `observe` does the same after every step, on the device alone: it is recorded as part of the step.
+    # From now on `observe` does the same after every step, on the device alone, whatever its number: it is recorded
+    # as part of the step.
     steady: bool = False
 
     def __init__(

@@ -102,18 +102,25 @@ class Entry:
         return known and self.recipe(model) in names()
 
 
+@cache
+def sampler_of(recipe: str) -> str:
+    """The sampler of a recipe."""
+    return load(recipe).sampler.name
+
+
 def entries() -> list[Entry]:
     """`METHODS`, and samplers that none of them uses."""
     listed = [Entry(title, *settings, FITTED.get(title, ())) for title, settings in METHODS.items()]
-    used = {load(entry.recipe(model)).sampler.name for entry in listed for model in MODELS if entry.exists(model)}
+    used = {sampler_of(entry.recipe(model)) for entry in listed for model in MODELS if entry.exists(model)}
     used |= {method for method, _ in METHODS.values()} | {"none"}  # "none" draws nothing that could be compared
     return listed + [Entry(name, name, ()) for name in SAMPLERS if name not in used]
 
 
 def pairs() -> list[tuple[str, Entry]]:
     """The rows of each model: all that it has, or those of `SELECTED`."""
-    chosen = [(model, entry) for model in MODELS for entry in entries()]
-    chosen += [(model, entry) for model, titles in SELECTED.items() for entry in entries() if entry.title in titles]
+    all_of_them = entries()
+    chosen = [(model, entry) for model in MODELS for entry in all_of_them]
+    chosen += [(model, entry) for model, titles in SELECTED.items() for entry in all_of_them if entry.title in titles]
     return [(model, entry) for model, entry in chosen if entry.exists(model)]
 
 
@@ -166,13 +173,15 @@ def scored(entry: Entry, model: str, negatives: int) -> float:
 @cache
 def negatives_for(entry: Entry, model: str, budget: int) -> int:
     """The most negatives whose step scores no more than `budget` candidates per positive; at least 1, if any."""
-    if load(entry.recipe(model)).sampler.name == "none":
+    if sampler_of(entry.recipe(model)) == "none":
         return 0
-    low, high = 1, budget
+    if scored(entry, model, budget) <= budget:  # most score nothing but their negatives
+        return budget
+    low, high = 1, budget - 1
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if scored(entry, model, middle) <= budget else (low, middle - 1)
-    return low
+    return max(low, 1)
 
 
 def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...] = COMMON) -> Cell:
@@ -184,10 +193,9 @@ def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...]
 def runs_of(
     records: list[dict[str, Any]], entry: Entry, model: str, budget: int, seeds: int, more: tuple[str, ...] = COMMON
 ) -> list[dict[str, Any]]:
-    """The records of an entry, one per seed that has one."""
-    found = {record["key"]: record for record in records}
+    """The records of an entry, in the order of the seeds that have one."""
     keys = [cell(entry, model, budget, seed, more).key for seed in range(seeds)]
-    return [found[key] for key in keys if key in found]
+    return sorted((record for record in records if record["key"] in keys), key=lambda record: keys.index(record["key"]))
 
 
 def table(records: list[dict[str, Any]], budget: int, seeds: int, more: tuple[str, ...] = COMMON) -> str:
@@ -238,9 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not options.table_only:
         # Seed by seed, so that a series that is cut short has as many of every row.
         cells = [
-            cell(entry, model, options.budget, seed, more)
-            for seed in range(options.seeds)
-            for model, entry in pairs()
+            cell(entry, model, options.budget, seed, more) for seed in range(options.seeds) for model, entry in pairs()
         ]
         for _ in run_missing(cells, options.records, options.device, options.workers):
             pass

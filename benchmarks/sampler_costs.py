@@ -89,7 +89,7 @@ def measure(budget: int, steps: int, device: str) -> Part:
 
 def read(file: Path = FILE) -> list[Part]:
     """The parts of the record, one for each hardware; none where there is no file."""
-    record = json.loads(file.read_text("utf-8")) if file.is_file() else {"format": FORMAT, "parts": []}
+    record: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() else {"format": FORMAT, "parts": []}
     if record.get("format") != FORMAT:
         raise UsageError(f"{file}: not a record of costs of format {FORMAT}; choose another --cost-records")
     return list(record["parts"])
@@ -105,7 +105,7 @@ def keep(part: Part, file: Path = FILE) -> None:
 
 
 def cost(part: Part, model: str, title: str) -> str:
-    """``"1.23x (4.56 ms)"``: the multiple of a step with uniform negatives, and the time itself; ``-`` if not measured."""
+    """``"1.23x (4.56 ms)"``: the multiple of a step with uniform negatives, and the time; ``-`` if not measured."""
     here, uniform = (part["cells"].get(f"{model}/{name}") for name in (title, "uniform"))
     return f"{here['ms'] / uniform['ms']:.2f}x ({here['ms']:.2f} ms)" if here and uniform else "-"
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.cells import RECORDS, current_commit
-from benchmarks.compare_all_samplers import GRAPH, Entry, entries
+from benchmarks.compare_all_samplers import GRAPH, Entry, entries, sampler_of
 from eans.data import load as load_graph
 from eans.files import atomic_write
 from eans.inspection import inspect_training
@@ -31,7 +31,7 @@ CLOCKS = ("sampling_ms", "step_ms")
 
 def rows() -> list[Entry]:
     """The methods that draw negatives."""
-    return [entry for entry in entries() if entry.exists(MODEL) and load(entry.recipe(MODEL)).sampler.name != "none"]
+    return [entry for entry in entries() if entry.exists(MODEL) and sampler_of(entry.recipe(MODEL)) != "none"]
 
 
 def inspect(entry: Entry, more: tuple[str, ...] = (), device: str = "auto") -> dict[str, Any]:

@@ -128,8 +128,8 @@ def quality(found: Found, rows: list[tuple[str, Entry]]) -> str:
             if name not in entries or not (mrr := found.values(name, entries[name], "mrr")):
                 line += ["-", "-", "-"]
                 continue
-            baseline = next(other for kind, other in pairs() if kind == name and other.title == BASELINE)
-            over = "" if title == BASELINE else difference(mrr, found.values(name, baseline, "mrr"))
+            baseline = found.values(name, by_title(rows)[BASELINE][name], "mrr")
+            over = "" if title == BASELINE else difference(mrr, baseline)
             line += [spread(mrr), over, spread(found.values(name, entries[name], "hits@10"))]
         lines.append(line)
     return markdown(header, lines)

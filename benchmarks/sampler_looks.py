@@ -1,7 +1,7 @@
 """What the negatives of every sampler are like: `python -m benchmarks.sampler_looks`.
 
-TransE on the bundled graph with each method's own recipe, as `eans inspect sampler` looks at it, from the first step to
-the last. The record keeps every look but no times: those are in the record of costs, measured on an idle machine. A
+TransE on the bundled graph with each method's own recipe and the steps of the comparison, as `eans inspect sampler`
+looks at it, from the first step to the last. The record keeps every look but no times: those are in the record of costs, measured on an idle machine. A
 method that has its looks already is not trained again.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.cells import RECORDS, current_commit
-from benchmarks.compare_all_samplers import GRAPH, Entry, entries, sampler_of
+from benchmarks.compare_all_samplers import COMMON, GRAPH, Entry, entries, sampler_of
 from eans.data import load as load_graph
 from eans.files import atomic_write
 from eans.inspection import inspect_training
@@ -37,10 +37,11 @@ def rows() -> list[Entry]:
 def inspect(entry: Entry, more: tuple[str, ...] = (), device: str = "auto") -> dict[str, Any]:
     """Train an entry and look at it on the way."""
     graph = load_graph(GRAPH)
-    recipe = resolve(load(entry.recipe(MODEL), (*entry.overrides, *more)), graph)
+    overrides = (*entry.overrides, *COMMON, *more)
+    recipe = resolve(load(entry.recipe(MODEL), overrides), graph)
     found = inspect_training(recipe, graph, device=device).to_dict()
     looks = [{key: value for key, value in look.items() if key not in CLOCKS} for look in found["looks"]]
-    return {**found, "overrides": [*entry.overrides, *more], "commit": current_commit(), "looks": looks}
+    return {**found, "overrides": list(overrides), "commit": current_commit(), "looks": looks}
 
 
 def read(file: Path = FILE) -> dict[str, dict[str, Any]]:

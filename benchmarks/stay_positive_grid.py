@@ -40,13 +40,16 @@ AROUND: tuple[Settings, ...] = (
     {"train.lr": "0.002"},
     {"train.lr": "0.02"},
     {"train.lr": "0.05"},
+    {"model.init_range": "0.001"},
+    {"model.init_range": "0.003"},
+    {"model.init_range": "0.01"},
     {"model.init_range": "0.03"},
     {"model.init_range": "0.05"},
     {"model.init_range": "0.1"},
     {"model.init_range": "0.5"},
     {"model.bounded": "false", "model.score_scale": "1.0", "model.score_shift": "0.0"},
 )
-FINALISTS = 3
+FINALISTS = 2
 
 
 def trial(model: str, settings: Settings, short: bool = True) -> Cell:

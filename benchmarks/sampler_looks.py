@@ -1,8 +1,8 @@
 """What the negatives of every sampler are like: `python -m benchmarks.sampler_looks`.
 
 TransE on the bundled graph with each method's own recipe and the steps of the comparison, as `eans inspect sampler`
-looks at it, from the first step to the last. The record keeps every look but no times: those are in the record of costs, measured on an idle machine. A
-method that has its looks already is not trained again.
+looks at it, from the first step to the last. The record keeps every look but no times: those are in the record of
+costs, measured on an idle machine. A method that has its looks already is not trained again.
 """
 
 from __future__ import annotations

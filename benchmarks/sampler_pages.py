@@ -110,6 +110,11 @@ def difference(values: list[float], baseline: list[float]) -> str:
     return f"**{gain:+.3f}**" if clear else f"{gain:+.3f}"
 
 
+def mean(values: list[float]) -> str:
+    """With its standard deviation, if there is one."""
+    return spread(values) if len(values) > 1 else f"{values[0]:.3f}"
+
+
 def quality(found: Found, rows: list[tuple[str, Entry]]) -> str:
     """A row per method; for each model MRR, what it is over uniform negatives, and Hits@10."""
     models = list(dict.fromkeys(model for model, _ in rows))
@@ -119,7 +124,7 @@ def quality(found: Found, rows: list[tuple[str, Entry]]) -> str:
     for model in models:
         name = TITLES.get(model, model)
         header += [f"{name} MRR", "over uniform", "Hits@10"]
-    lines = []
+    lines, seeds = [], set()
     for title, entries in by_title(rows).items():
         model, entry = next(iter(entries.items()))
         n = negatives_for(entry, model, BUDGET)
@@ -130,9 +135,12 @@ def quality(found: Found, rows: list[tuple[str, Entry]]) -> str:
                 continue
             baseline = found.values(name, by_title(rows)[BASELINE][name], "mrr")
             over = "" if title == BASELINE else difference(mrr, baseline)
-            line += [spread(mrr), over, spread(found.values(name, entries[name], "hits@10"))]
+            seeds.add(len(mrr))
+            line += [mean(mrr), over, mean(found.values(name, entries[name], "hits@10"))]
         lines.append(line)
-    return markdown(header, lines)
+    few = f"{min(seeds)} to {max(seeds)}" if min(seeds) < max(seeds) else f"{min(seeds)}"
+    short = f"\n\nSo far with {few} of {SEEDS} seeds." if min(seeds) < SEEDS else ""
+    return markdown(header, lines) + short
 
 
 def looks(found: Found, titles: tuple[str, ...] | None) -> str:

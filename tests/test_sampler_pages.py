@@ -140,7 +140,12 @@ def test_looks_are_kept_without_times(tmp_path: Path, monkeypatch: pytest.Monkey
     first = file.read_bytes()
     found = sampler_looks.read(file)
     assert list(found) == ["uniform", "EANS, block"]
-    assert found["EANS, block"]["overrides"] == ["sampler.proposal=block", *compare.COMMON, "train.steps=3", "model.dim=4"]
+    assert found["EANS, block"]["overrides"] == [
+        "sampler.proposal=block",
+        *compare.COMMON,
+        "train.steps=3",
+        "model.dim=4",
+    ]
     assert found["uniform"]["looks"][-1]["step"] == 3
     assert "sampling_ms" not in found["uniform"]["looks"][-1]
     sampler_looks.main(arguments)

@@ -1,6 +1,7 @@
 """Every sampler at an equal budget on the bundled graph: `python -m benchmarks.compare_all_samplers`.
 
-TransE, ComplEx and RotatE, three seeds, equal steps. The budget is the number of candidate scores per positive and
+TransE, ComplEx and RotatE, three seeds, equal steps; DistMult with a few, beside training without negatives, which the
+others cannot do. The budget is the number of candidate scores per positive and
 step, and it is measured, not claimed: `scored` counts them while a few steps are done, and `negatives_for` gives each
 method as many negatives as fit into the budget beside what its sampler scores for itself.
 
@@ -9,7 +10,8 @@ method as many negatives as fit into the budget beside what its sampler scores f
 - KBGAN's generator scores its pool twice, to draw and to learn from the reward; both count, though the generator is
   smaller than the model. First steps in which a generator only learns the graph (`sampler.pretrain_steps`) do not.
 - What is no score of a candidate does not count: K-means, walks, IGAN's softmax over all entities. The table of costs
-  (``--costs``) shows the time of everything.
+  (``--costs``, see `sampler_costs`) shows the time of everything. It is measured by itself, on an idle machine: these
+  runs go several at a time, and their seconds say nothing.
 
 A method that this version does not have, or not for a model, is left out; a sampler that `METHODS` does not mention is
 compared under its own name. Prints Markdown tables of what the records under ``records/`` hold.
@@ -19,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,17 +44,16 @@ FILE = RECORDS / "wordnet-core-all-samplers.jsonl"
 GRAPH = "wordnet-core"
 MODELS = ("transe", "complex", "rotate")
 BUDGET = 64
-# What a row is called: the method of the recipes, and what it is set to besides the number of negatives.
+# For every run: half the steps of the recipes, and a third of them to pre-train generators, as there.
+COMMON = ("train.steps=1500", "sampler.pretrain_steps=500")
+# What a row is called: the method of the recipes, and what makes it a variant of its own.
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "uniform": ("uniform", ()),
     "self-adversarial": ("adv", ()),
     "softmax": ("softmax", ()),
     "Bernoulli": ("bernoulli", ()),
-    "NSCaching": (
-        "nscaching",
-        ("sampler.cache_size=32", "sampler.cache_candidates=32", "sampler.cache_lazy=1"),
-    ),
-    "KBGAN": ("kbgan", ("sampler.pool=16",)),
+    "NSCaching": ("nscaching", ()),
+    "KBGAN": ("kbgan", ()),
     "IGAN": ("igan", ()),
     "SANS": ("sans", ()),
     "SANS + self-adversarial": ("sans+adv", ()),
@@ -65,36 +65,63 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "EANS, 4 orders": ("eans", ("sampler.orders=4",)),
     "EANS + self-adversarial": ("eans+adv", ()),
 }
+# What leaves room for negatives in the budget, where the sampler scores candidates of its own.
+FITTED: dict[str, tuple[str, ...]] = {
+    "NSCaching": ("sampler.cache_size=32", "sampler.cache_candidates=32", "sampler.cache_lazy=1"),
+    "KBGAN": ("sampler.pool=16",),
+}
+# Models that are compared in these rows only.
+SELECTED: dict[str, tuple[str, ...]] = {"distmult": ("uniform", "self-adversarial", "EANS", "Stay Positive")}
 # While scores are counted: small, and past the steps in which a generator only learns the graph.
 COUNTING = {"model.dim": 4, "train.batch_size": 64, "sampler.pretrain_steps": 0}
 COUNTED_STEPS = 16
-WARM_UP = 10
-TURNS = 10
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the tables: what it is called, the method of the recipes and its settings."""
+    """A row of the tables.
+
+    Attributes:
+        title: what it is called.
+        method: of the recipes.
+        overrides: settings that make it what it is.
+        fitted: settings that fit it into the budget.
+    """
 
     title: str
     method: str
     overrides: tuple[str, ...]
+    fitted: tuple[str, ...] = ()
 
     def recipe(self, model: str) -> str:
         return f"{GRAPH}/{model}/{self.method}"
 
     def exists(self, model: str) -> bool:
         """Does this version have the method for the model, and every setting?"""
-        known = {text.partition("=")[0] for text in self.overrides} <= set(all_keys())
+        known = {text.partition("=")[0] for text in (*self.overrides, *self.fitted)} <= set(all_keys())
         return known and self.recipe(model) in names()
+
+
+@cache
+def sampler_of(recipe: str) -> str:
+    """The sampler of a recipe."""
+    return load(recipe).sampler.name
 
 
 def entries() -> list[Entry]:
     """`METHODS`, and samplers that none of them uses."""
-    listed = [Entry(title, *settings) for title, settings in METHODS.items()]
-    used = {load(entry.recipe(model)).sampler.name for entry in listed for model in MODELS if entry.exists(model)}
+    listed = [Entry(title, *settings, FITTED.get(title, ())) for title, settings in METHODS.items()]
+    used = {sampler_of(entry.recipe(model)) for entry in listed for model in MODELS if entry.exists(model)}
     used |= {method for method, _ in METHODS.values()} | {"none"}  # "none" draws nothing that could be compared
     return listed + [Entry(name, name, ()) for name in SAMPLERS if name not in used]
+
+
+def pairs() -> list[tuple[str, Entry]]:
+    """The rows of each model: all that it has, or those of `SELECTED`."""
+    all_of_them = entries()
+    chosen = [(model, entry) for model in MODELS for entry in all_of_them]
+    chosen += [(model, entry) for model, titles in SELECTED.items() for entry in all_of_them if entry.title in titles]
+    return [(model, entry) for model, entry in chosen if entry.exists(model)]
 
 
 @contextmanager
@@ -122,7 +149,7 @@ def counting() -> Iterator[list[int]]:
 def built(entry: Entry, model: str, settings: dict[str, Any], device: str = "cpu") -> Trainer:
     """The trainer of an entry, with settings as far as this version has them."""
     graph = load_graph(GRAPH)
-    recipe = load(entry.recipe(model), entry.overrides)
+    recipe = load(entry.recipe(model), (*entry.overrides, *entry.fitted))
     sections: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():
         if key in all_keys():
@@ -145,83 +172,47 @@ def scored(entry: Entry, model: str, negatives: int) -> float:
 
 @cache
 def negatives_for(entry: Entry, model: str, budget: int) -> int:
-    """The most negatives whose step scores no more than `budget` candidates per positive; at least 1."""
-    low, high = 1, budget
+    """The most negatives whose step scores no more than `budget` candidates per positive; at least 1, if any."""
+    if sampler_of(entry.recipe(model)) == "none":
+        return 0
+    if scored(entry, model, budget) <= budget:  # most score nothing but their negatives
+        return budget
+    low, high = 1, budget - 1
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if scored(entry, model, middle) <= budget else (low, middle - 1)
-    return low
+    return max(low, 1)
 
 
-def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...]) -> Cell:
+def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...] = COMMON) -> Cell:
     """The run of an entry."""
     number = f"sampler.negatives={negatives_for(entry, model, budget)}"
-    return Cell(entry.recipe(model), (number, *entry.overrides, *more), seed)
+    return Cell(entry.recipe(model), (number, *entry.overrides, *entry.fitted, *more), seed)
 
 
-def table(records: list[dict[str, Any]], budget: int, seeds: int, more: tuple[str, ...] = ()) -> str:
+def runs_of(
+    records: list[dict[str, Any]], entry: Entry, model: str, budget: int, seeds: int, more: tuple[str, ...] = COMMON
+) -> list[dict[str, Any]]:
+    """The records of an entry, in the order of the seeds that have one."""
+    keys = [cell(entry, model, budget, seed, more).key for seed in range(seeds)]
+    return sorted((record for record in records if record["key"] in keys), key=lambda record: keys.index(record["key"]))
+
+
+def table(records: list[dict[str, Any]], budget: int, seeds: int, more: tuple[str, ...] = COMMON) -> str:
     """Markdown: a row per method and model; mean and standard deviation over the seeds that have a record."""
-    found = {record["key"]: record for record in records}
     lines = [
-        "| negatives | model | n | candidates | MRR | Hits@10 | seconds | seeds |",
-        "|---|---|---:|---:|---|---|---:|---:|",
+        "| negatives | model | n | candidates | MRR | Hits@10 | seeds |",
+        "|---|---|---:|---:|---|---|---:|",
     ]
-    for model in MODELS:
-        for entry in entries():
-            if not entry.exists(model):
-                continue
-            keys = [cell(entry, model, budget, seed, more).key for seed in range(seeds)]
-            runs = [found[key] for key in keys if key in found]
-            if not runs:
-                continue
-            n = negatives_for(entry, model, budget)
-            metrics = [spread([run["test"]["both"][name] for run in runs]) for name in ("mrr", "hits@10")]
-            seconds = sum(run["seconds"] for run in runs) / len(runs)
-            lines.append(
-                f"| {entry.title} | {model} | {n} | {scored(entry, model, n):.0f} | {' | '.join(metrics)} |"
-                f" {seconds:.0f} | {len(runs)} |"
-            )
-    return "\n".join(lines)
-
-
-def step_ms(trainers: list[Trainer], steps: int) -> list[float]:
-    """Mean milliseconds of a step of each, with all that the sampler does after it.
-
-    They take turns, so that a machine that becomes slower becomes slower for all.
-    """
-
-    def now(trainer: Trainer) -> float:
-        if trainer.device.type == "cuda":
-            torch.cuda.synchronize(trainer.device)
-        return time.perf_counter()
-
-    totals = [0.0] * len(trainers)
-    for turn in range(-1, TURNS):
-        for index, trainer in enumerate(trainers):
-            began = now(trainer)
-            for _ in range(WARM_UP if turn < 0 else steps // TURNS):
-                trainer.step()
-            if turn >= 0:
-                totals[index] += now(trainer) - began
-    return [1e3 * total / (TURNS * (steps // TURNS)) for total in totals]
-
-
-def costs(budget: int, steps: int, device: str) -> str:
-    """Markdown: time per step as multiples of the uniform sampler's with the same number of scored candidates."""
-    found: dict[tuple[Entry, str], str] = {}
-    for model in MODELS:
-        shown = [entry for entry in entries() if entry.exists(model)]
-        numbers = [{"sampler.negatives": negatives_for(entry, model, budget)} for entry in shown]
-        trainers = [
-            built(entry, model, {**number, "sampler.pretrain_steps": 0}, device)
-            for entry, number in zip(shown, numbers, strict=True)
-        ]
-        times = step_ms(trainers, max(steps, TURNS))
-        for entry, ms in zip(shown, times, strict=True):  # the first entry is uniform
-            found[entry, model] = f"{ms / times[0]:.2f}x ({ms:.2f} ms)"
-    lines = [f"| time per step | {' | '.join(MODELS)} |", f"|---|{'---:|' * len(MODELS)}"]
-    for entry in dict.fromkeys(entry for entry, _ in found):
-        lines.append(f"| {entry.title} | {' | '.join(found.get((entry, model), '-') for model in MODELS)} |")
+    for model, entry in pairs():
+        runs = runs_of(records, entry, model, budget, seeds, more)
+        if not runs:
+            continue
+        n = negatives_for(entry, model, budget)
+        metrics = [spread([run["test"]["both"][name] for run in runs]) for name in ("mrr", "hits@10")]
+        lines.append(
+            f"| {entry.title} | {model} | {n} | {scored(entry, model, n):.0f} | {' | '.join(metrics)} | {len(runs)} |"
+        )
     return "\n".join(lines)
 
 
@@ -235,21 +226,27 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--records", type=Path, default=FILE)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run; repeatable")
     parser.add_argument("--table-only", action="store_true", help="run nothing")
-    parser.add_argument("--costs", action="store_true", help="measure the cost of steps instead")
-    parser.add_argument("--cost-steps", type=int, default=500)
+    parser.add_argument("--costs", action="store_true", help="measure the cost of steps instead; on an idle machine")
+    parser.add_argument("--cost-steps", type=int, default=250, help="one period of the orderings, or several")
+    parser.add_argument("--cost-records", type=Path, default=None)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if options.costs:
+        from benchmarks import sampler_costs
+
         device = "cuda" if options.device == "auto" and torch.cuda.is_available() else options.device
-        print(costs(options.budget, options.cost_steps, "cpu" if device == "auto" else device))
+        part = sampler_costs.measure(options.budget, options.cost_steps, "cpu" if device == "auto" else device)
+        sampler_costs.keep(part, options.cost_records or sampler_costs.FILE)
+        print(sampler_costs.table(part))
         return
-    more = tuple(options.set)
-    pairs = [(entry, model) for model in reversed(MODELS) for entry in entries() if entry.exists(model)]
-    for title in sorted({entry.title for entry in entries()} - {entry.title for entry, _ in pairs}):
+    more = (*COMMON, *options.set)
+    left_out = {entry.title for entry in entries()} - {entry.title for _, entry in pairs()}
+    for title in sorted(left_out):
         print(f"left out, not in this version or for these models: {title}", file=sys.stderr)
     if not options.table_only:
+        # Seed by seed, so that a series that is cut short has as many of every row.
         cells = [
-            cell(entry, model, options.budget, seed, more) for entry, model in pairs for seed in range(options.seeds)
+            cell(entry, model, options.budget, seed, more) for seed in range(options.seeds) for model, entry in pairs()
         ]
         for _ in run_missing(cells, options.records, options.device, options.workers):
             pass

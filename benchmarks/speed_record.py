@@ -27,10 +27,18 @@ def _version(package: str) -> str | None:
         return None
 
 
+def processor() -> str:
+    """Number and name of the processors."""
+    cpuinfo = Path("/proc/cpuinfo")  # where Python itself knows no more than the architecture
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor() or platform.machine()
+
+
 def hardware(device: torch.device) -> Record:
     """What the measurement ran on."""
     if device.type != "cuda":
-        return {"name": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+        return {"name": processor(), "threads": torch.get_num_threads()}
     properties = torch.cuda.get_device_properties(device)
     return {
         "name": properties.name,

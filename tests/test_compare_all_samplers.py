@@ -10,7 +10,18 @@ import pytest
 import torch
 
 from benchmarks import compare_all_samplers as compare
-from benchmarks.compare_all_samplers import METHODS, MODELS, Entry, costs, counting, entries, negatives_for, scored
+from benchmarks import sampler_costs
+from benchmarks.compare_all_samplers import (
+    METHODS,
+    MODELS,
+    SELECTED,
+    Entry,
+    counting,
+    entries,
+    negatives_for,
+    pairs,
+    scored,
+)
 from eans.models import Model
 from eans.recipes import names
 from eans.samplers import SAMPLERS, StepOutcome, Uniform
@@ -67,22 +78,41 @@ def test_rows_follow_the_recipes() -> None:
         entry = next(entry for entry in found if entry.method == name and not entry.overrides)
         assert all(entry.exists(model) for model in MODELS)
     assert not Entry("x", "uniform", ("sampler.no_such_key=3",)).exists("transe")
+    assert not Entry("x", "uniform", (), ("sampler.no_such_key=3",)).exists("transe")
     assert not Entry("x", "no-such-method", ()).exists("transe")
     shown = {entry.method for entry in found if entry.exists("transe")}
     assert shown <= {name.split("/")[2] for name in names()}
 
 
+def test_some_models_have_a_few_rows() -> None:
+    rows = pairs()
+    for model, titles in SELECTED.items():
+        assert {entry.title for other, entry in rows if other == model} == set(titles)
+    assert {model for model, entry in rows if entry.title == "Stay Positive"} == {"distmult"}
+    assert len(rows) == len(set(rows))
+
+
+def test_no_negatives_cost_nothing_of_the_budget() -> None:
+    entry = next(entry for entry in entries() if entry.title == "Stay Positive")
+    assert negatives_for(entry, "distmult", 8) == 0
+    assert scored(entry, "distmult", 0) == 0
+    assert (
+        compare.cell(entry, "distmult", 8, 1, ()).key
+        == "wordnet-core/distmult/stay-positive sampler.negatives=0 seed=1"
+    )
+
+
 def made_up(key: str, mrr: float) -> dict[str, Any]:
-    return {"key": key, "seconds": 12.0, "test": {"both": {"mrr": mrr, "hits@10": 2 * mrr}}}
+    return {"key": key, "test": {"both": {"mrr": mrr, "hits@10": 2 * mrr}}}
 
 
 def test_table_of_records() -> None:
     records = [made_up(f"wordnet-core/transe/uniform sampler.negatives=8 seed={seed}", 0.2) for seed in range(2)]
     records.append(made_up("wordnet-core/rotate/eans sampler.negatives=8 seed=0", 0.3))
     records.append(made_up("wordnet-core/rotate/eans sampler.negatives=9 seed=0", 0.9))  # another budget
-    assert compare.table(records, 8, 3).splitlines()[2:] == [
-        "| uniform | transe | 8 | 8 | 0.200 ± 0.000 | 0.400 ± 0.000 | 12 | 2 |",
-        "| EANS | rotate | 8 | 8 | 0.300 ± 0.000 | 0.600 ± 0.000 | 12 | 1 |",
+    assert compare.table(records, 8, 3, ()).splitlines()[2:] == [
+        "| uniform | transe | 8 | 8 | 0.200 ± 0.000 | 0.400 ± 0.000 | 2 |",
+        "| EANS | rotate | 8 | 8 | 0.300 ± 0.000 | 0.600 ± 0.000 | 1 |",
     ]
 
 
@@ -90,6 +120,7 @@ def test_runs_what_is_missing_and_prints_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compare, "MODELS", ("transe",))
+    monkeypatch.setattr(compare, "SELECTED", {})
     monkeypatch.setattr(compare, "METHODS", {"uniform": ("uniform", ()), "dreams": ("dreams", ())})
     monkeypatch.setattr(compare, "SAMPLERS", {})
     file = tmp_path / "records.jsonl"
@@ -100,17 +131,18 @@ def test_runs_what_is_missing_and_prints_the_table(
     assert "left out, not in this version or for these models: dreams" in printed.err
     assert printed.out.splitlines()[2].startswith("| uniform | transe | 4 | 4 | 0.")
     (record,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert record["overrides"] == ["sampler.negatives=4", "train.steps=3", "model.dim=4"]
+    assert record["overrides"] == ["sampler.negatives=4", *compare.COMMON, "train.steps=3", "model.dim=4"]
+    assert record["steps"] == 3
     compare.main([*options, "--table-only"])
     assert capsys.readouterr().out == printed.out
 
 
-def test_costs_are_relative_to_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "MODELS", ("transe", "complex"))
-    monkeypatch.setattr(compare, "METHODS", {"uniform": ("uniform", ()), "EANS": ("eans", ()), "x": ("x", ())})
-    monkeypatch.setattr(compare, "SAMPLERS", {})
-    lines = costs(4, 2, "cpu").splitlines()
-    assert lines[0] == "| time per step | transe | complex |"
-    assert lines[2].startswith("| uniform | 1.00x (")
-    assert lines[3].startswith("| EANS | ")
-    assert len(lines) == 4
+def test_costs_are_measured_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = {"hardware": {"name": "x"}, "cells": {"transe/uniform": {"ms": 2.0}, "transe/EANS": {"ms": 3.0}}}
+    monkeypatch.setattr(sampler_costs, "measure", lambda *asked: {**part, "asked": asked})
+    file = tmp_path / "costs.json"
+    compare.main(["--costs", "--device", "cpu", "--budget", "8", "--cost-records", str(file)])
+    assert capsys.readouterr().out.splitlines()[2:] == ["| uniform | 1.00x (2.00 ms) |", "| EANS | 1.50x (3.00 ms) |"]
+    assert [kept["asked"] for kept in sampler_costs.read(file)] == [[8, 250, "cpu"]]

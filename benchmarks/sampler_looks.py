@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
-from benchmarks.cells import RECORDS, current_commit
+from benchmarks.cells import RECORDS
 from benchmarks.compare_all_samplers import COMMON, GRAPH, Entry, entries, sampler_of
 from eans.data import load as load_graph
 from eans.files import atomic_write
 from eans.inspection import inspect_training
 from eans.recipes import load
 from eans.recipes.build import resolve
+from eans.reproduction.records import current_commit
 
 FILE = RECORDS / "wordnet-core-sampler-looks.json"
 FORMAT = 1

@@ -19,11 +19,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.cells import RECORDS, Cell, current_commit, read_records
+from benchmarks.cells import RECORDS, Cell, read_records
 from eans.data import load as load_graph
 from eans.evaluation import rank
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
+from eans.reproduction.records import current_commit
 
 GRAPH = "wordnet-core"
 FILE = RECORDS / "stay-positive-grid.jsonl"

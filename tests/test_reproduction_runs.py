@@ -22,8 +22,9 @@ from eans.api import Listener
 from eans.errors import RunError
 from eans.fitting import Interrupted
 from eans.inspection.analysis import Analyst
-from eans.recipes import load
+from eans.recipes import Recipe, load
 from eans.recipes.build import build_trainer, resolve
+from eans.recipes.schema import TrainSection
 from eans.reproduction import Record, RunSpec, read_records, watching
 from eans.reproduction.order import describe_order, principal_axes, similarity
 from eans.reproduction.plan import PlannedRun
@@ -76,6 +77,14 @@ def test_a_record_says_all_there_is_to_know(plain: dict[str, Any]) -> None:
 def test_the_hash_is_that_of_the_recipe_without_seed_and_name(plain: dict[str, Any]) -> None:
     assert plain["recipe_hash"] == recipe_hash(prepare(RunSpec(SPEC.recipe, TINY, 7))[0])
     assert plain["recipe_hash"] != recipe_hash(prepare(RunSpec(SPEC.recipe, (*TINY, "train.lr=0.1")))[0])
+
+
+def test_hashes_of_the_past_stay_valid() -> None:
+    """Records carry them. A recipe that is changed on purpose has another; a new key at its default must not."""
+    recipe = resolve(load("fb15k-237/transe/eans"), ring_graph(120))
+    assert recipe_hash(recipe) == "7776fe380cc489ba"
+    assert recipe_hash(recipe) == recipe_hash(resolve(load("fb15k-237/transe/eans", ["train.seed=3"]), ring_graph(120)))
+    assert recipe_hash(Recipe()) == recipe_hash(Recipe(name="other", train=TrainSection(seed=5)))
 
 
 def test_records_of_recipes_that_have_changed_are_found(plain: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 =====================  ============================================================================================
 ``recipe``             its name; with ``overrides`` and ``seed`` it identifies the run
-``recipe_hash``        of the resolved recipe without its seed
+``recipe_hash``        of the resolved recipe without its seed; keys at their defaults do not count
 ``commit``             of the source tree
 ``versions``           of eans, PyTorch and Python
 ``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device

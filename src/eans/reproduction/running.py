@@ -35,8 +35,13 @@ def prepare(spec: RunSpec) -> tuple[Recipe, KnowledgeGraph]:
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """What two resolved recipes share that differ in seed and name alone."""
-    content = recipe.model_dump(exclude={"name": True, "train": {"seed"}})
+    """What two resolved recipes share that differ in seed and name alone.
+
+    Only values other than the defaults count: a key that is new, and changes nothing by default, changes no hash. Nor
+    does a default that becomes another; do not change one, set the new value in the recipes.
+    """
+    train = recipe.train.model_copy(update={"seed": Recipe().train.seed})
+    content = recipe.model_copy(update={"name": "", "train": train}).model_dump(exclude_defaults=True)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -54,8 +54,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture
 def analysis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks early enough for a run of twenty steps."""
-    monkeypatch.setattr(watching, "STEPS", (5, 10))
+    """Looks early enough for a run of twenty steps, with glances on the way."""
+    for name, value in (("STEPS", (5, 10)), ("SPAN", 4), ("EVERY", 2), ("BATCHES", 3)):
+        monkeypatch.setattr(watching, name, value)
 
 
 def test_a_record_says_all_there_is_to_know(plain: dict[str, Any]) -> None:
@@ -111,9 +112,7 @@ def test_looking_leaves_the_run_as_it_was(plain: dict[str, Any], tmp_path: Path)
 
 
 @pytest.mark.usefixtures("analysis")
-def test_scores_are_means_over_the_steps_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("SPAN", 4), ("EVERY", 2), ("BATCHES", 3)):
-        monkeypatch.setattr(watching, name, value)
+def test_scores_are_means_over_the_steps_before(tmp_path: Path) -> None:
     seen: dict[int, dict[str, Any]] = {}
     analysts: list[Analyst] = []
 
@@ -132,21 +131,35 @@ def stop_after(step: int) -> Listener:
     return Listener(tick=steps.append, stop=lambda: bool(steps) and steps[-1] >= step)
 
 
+def untimed(looks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in look.items() if key != "seconds"} for look in looks]
+
+
 @pytest.mark.usefixtures("analysis")
 def test_an_interrupted_run_goes_on_and_keeps_what_it_saw(plain: dict[str, Any], tmp_path: Path) -> None:
     folders = (tmp_path / "records", tmp_path / "working")
-    with pytest.raises(Interrupted):
-        run_spec(SPEC, *folders, device="cpu", analyse=True, listener=stop_after(8))
+    with pytest.raises(Interrupted):  # between two glances of the second look
+        run_spec(SPEC, *folders, device="cpu", analyse=True, listener=stop_after(9))
     assert read_records(folders[0]) == {}
     assert (folders[1] / SPEC.name / "checkpoint.safetensors").is_file()
+    notes = folders[1] / SPEC.name / "notes.json"
+    content = json.loads(notes.read_text("utf-8"))
+    assert [glance["step"] for glance in content["glances"]] == [2, 4, 5, 8]
+    assert 0 < content["earlier"] < 100
+    # What a process left that was killed later, but whose last checkpoint is of step 9:
+    content["glances"].append({**content["glances"][0], "step": 10, "seconds": 50.0})
+    content["looks"].append({**content["looks"][0], "step": 10, "seconds": 50.0})
+    notes.write_text(json.dumps({**content, "earlier": 1000.0}), "utf-8")
     first: list[int] = []
-    began = time.perf_counter()
     record = run_spec(SPEC, *folders, device="cpu", analyse=True, listener=Listener(tick=first.append))
-    assert first[0] == 9
-    assert [look["step"] for look in record["analysis"]] == [5, 10, 20]
+    assert first[0] == 10
+    undisturbed = run_spec(SPEC, tmp_path / "other", tmp_path / "elsewhere", device="cpu", analyse=True)
+    assert untimed(record["analysis"]) == untimed(undisturbed["analysis"])
+    assert record["order"] == undisturbed["order"]
     assert record["test"] == plain["test"]
     assert record["losses"] == plain["losses"]
-    assert record["total_seconds"] > round(time.perf_counter() - began, 1) - 0.11  # of both sessions
+    assert 1000 < record["total_seconds"] < 1100  # of both sessions
+    assert 0 < record["seconds"] < 100  # of training, without what was forgotten
     assert not (folders[1] / SPEC.name).exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 import torch
 
 import eans as library
+from eans import display_reproduction
 from eans.api import Listener
 from eans.errors import RunError
 from eans.fitting import Interrupted
@@ -28,10 +31,10 @@ from eans.recipes.schema import TrainSection
 from eans.reproduction import Record, RunSpec, read_records, watching
 from eans.reproduction.order import describe_order, principal_axes, similarity
 from eans.reproduction.plan import PlannedRun
-from eans.reproduction.pool import Event, Settings, how_it_ended, reason, run_all
+from eans.reproduction.pool import Event, Reporter, Settings, Shared, how_it_ended, reason, run_all
 from eans.reproduction.running import outdated, prepare, recipe_hash, run_spec
 from eans.runs import RunFolder
-from helpers_reproduction import TINY, call, tiny_cell, write_cells
+from helpers_reproduction import TINY, call, keep, tiny_cell, write_cells
 from helpers_runs import COMMAND, environment, one_line, ring_graph
 
 SPEC = RunSpec("wordnet-core/transe/eans", TINY)
@@ -210,6 +213,44 @@ def test_closing_ends_the_processes(tmp_path: Path) -> None:
     assert multiprocessing.active_children() == []
 
 
+def test_records_made_meanwhile_are_taken(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "records", tmp_path / "working", "cpu")
+    runs = [
+        planned(),
+        planned("model.dim=8"),
+        dataclasses.replace(planned(seed=1), reason="its record has no analysis"),
+    ]
+    for run in runs:
+        keep(settings.records, run.spec, 0.9)
+    (settings.records / f"{runs[1].spec.name}.json").write_text("{}", "utf-8")
+    first, second, *others = run_all(runs, settings, lambda: False)
+    assert (first.run, first.kind, first.reason) == (runs[0], "finished", "its record was made meanwhile")
+    assert first.record is not None
+    assert first.record.test["mrr"] == 0.9
+    assert (second.run, second.kind) == (runs[1], "failed")
+    assert "is not a run record" in second.reason
+    assert (others[-1].run, others[-1].kind, others[-1].reason) == (runs[2], "finished", "")
+    assert others[-1].record is not None
+    assert others[-1].record.test["mrr"] != 0.9
+
+
+def test_the_record_says_how_many_ran_beside() -> None:
+    shared = Shared()
+    reporter = Reporter(planned(), Mute(), shared)
+    assert reporter.runs_at_a_time() == 1.0
+    for busy in (1, 2, 2):
+        shared.busy, reporter.told = busy, 0.0
+        reporter._tick(1)
+    assert reporter.runs_at_a_time() == 1.7
+
+
+class Mute:
+    """A connection to nobody."""
+
+    def send(self, event: Event) -> None:
+        del event
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -259,7 +300,7 @@ def test_reproduce_runs_what_is_missing_and_reports_failures(
     assert "2 of 4 cells pass, 1 fail, 1 not run" in done.out
     records = read_records(tmp_path / "records")
     assert {spec.recipe for spec in records} == {"wordnet-core/transe/uniform", "wordnet-core/transe/eans"}
-    assert {record["runs_at_a_time"] for record in records.values()} == {2}
+    assert all(1 <= record["runs_at_a_time"] <= 2 for record in records.values())
     again = call(capsys, "reproduce", "--only", "model=transe", *options, "--seeds", "1")
     assert again.status == 0
     assert "0 of 2 runs to do" in again.out
@@ -304,6 +345,65 @@ def test_interrupting_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     undisturbed = run_spec(spec, tmp_path / "other", tmp_path / "working", device="cpu")
     assert read_records(records)[spec]["test"] == undisturbed["test"]
     assert json.loads((records / f"{spec.name}.json").read_text())["losses"] == undisturbed["losses"]
+
+
+def workers_of(group: int) -> list[int]:
+    """The processes of a process group that `multiprocessing` started for runs."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (folder / "cmdline").read_bytes()
+            if b"spawn_main" in command and os.getpgid(int(folder.name)) == group:
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_signals_to_all_processes_stop_in_good_order(number: signal.Signals, when: str, tmp_path: Path) -> None:
+    endless = tiny_cell(overrides=[*TINY[1:], "train.steps=1000000", "train.checkpoint_every=0"])
+    options = ["--records", tmp_path / "records" / "paper", "--seeds", "1", "--device", "cpu"]
+    command = [COMMAND, "reproduce", "--cells", write_cells(tmp_path / "cells.toml", endless), *options]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    folder = tmp_path / "records" / ".running" / "paper" / endless.run().name
+    deadline = time.monotonic() + 60
+    while not (workers_of(process.pid) if when == "at once" else (folder / "log.jsonl").is_file()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "its state is saved" in out
+    assert err.splitlines() == [
+        "eans: stopping; once more to stop at once",
+        "eans: error: stopped with 0 of 1 runs done, 1 to go; the same command goes on from here",
+    ]
+    assert (folder / "checkpoint.safetensors").is_file()
+    assert workers_of(process.pid) == []
+
+
+def test_failures_do_not_count_as_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [planned(), planned(seed=1)]
+
+    def run_all(*_: object) -> Iterator[Event]:
+        yield Event(runs[0], "failed", reason="disk full")
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield Event(runs[1], "stopped")
+
+    monkeypatch.setattr(display_reproduction, "run_all", run_all)
+    display = display_reproduction.RunsDisplay(runs)
+    with pytest.raises(Interrupted, match="stopped with 0 of 2 runs done, 1 failed, 1 to go"):
+        display.follow(Settings(Path("records"), Path("working")))
+    display.show_failures()
+    assert capsys.readouterr().err.endswith(f"eans: failed: {runs[0].spec.key}: disk full\n")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 ``recipe_hash``        of the resolved recipe without its seed; keys at their defaults do not count
 ``commit``             of the source tree
 ``versions``           of eans, PyTorch and Python
-``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device
+``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device, on average
 ``date``               when it ended, UTC
 ``steps, seconds``     of training, with validations and checkpoints but without analyses; ``total_seconds`` has all
 ``valid, test``        metrics by side: both, head, tail
@@ -102,9 +102,9 @@ class Record:
         return any("negative_score" in look for look in self.get("analysis", ()))
 
     @property
-    def beside(self) -> int:
-        """How many runs shared the device, this one included; 1 where nothing is known of others."""
-        return int(self.get("runs_at_a_time", 1))
+    def beside(self) -> float:
+        """How many runs shared the device on average, this one included; 1 where nothing is known of others."""
+        return float(self.get("runs_at_a_time", 1))
 
     @property
     def total_seconds(self) -> float:
@@ -123,6 +123,12 @@ def read_records(folder: Path) -> dict[RunSpec, Record]:
             raise RunError(f"{path} and {records[record.spec].file} are records of the same run; delete one")
         records[record.spec] = record
     return records
+
+
+def find_record(folder: Path, spec: RunSpec) -> Record | None:
+    """The record of one run under its usual name, if there is one."""
+    path = folder / f"{spec.name}.json"
+    return Record(path.name, _read(path)) if path.is_file() else None
 
 
 def _read(path: Path) -> dict[str, Any]:

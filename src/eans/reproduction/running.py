@@ -8,7 +8,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def run_spec(
     *,
     device: str = "auto",
     analyse: bool = False,
-    runs_at_a_time: int = 1,
+    runs_at_a_time: Callable[[], float] = lambda: 1.0,
     listener: Listener | None = None,
 ) -> Record:
     """Train and evaluate, write the record, and clear the run folder away.
@@ -119,7 +119,7 @@ def run_spec(
             another recipe, such as an older version of this one, is thrown away.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         analyse: keep the scores of negatives at some steps, and the final order of entities.
-        runs_at_a_time: how many share the device.
+        runs_at_a_time: how many shared the device, asked at the end.
         listener: callbacks.
     """
     began = time.perf_counter()
@@ -139,7 +139,7 @@ def run_spec(
         raise
     content = describe(spec, run, notes.earlier + time.perf_counter() - began)
     content["seconds"] = round(content["seconds"] - notes.seconds, 3)
-    content["runs_at_a_time"] = runs_at_a_time
+    content["runs_at_a_time"] = runs_at_a_time()
     if analyse:
         content["analysis"] = [notes.looks[step] for step in sorted(notes.looks)]
         if notes.order is not None:

@@ -72,7 +72,7 @@ def test_a_record_says_all_there_is_to_know(plain: dict[str, Any]) -> None:
     }
     assert plain["test"].keys() == {"both", "head", "tail"}
     assert (plain["steps"], plain["device"], plain["runs_at_a_time"]) == (20, "cpu", 1)
-    assert len(plain["commit"]) == 40
+    assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", plain["commit"])
     assert len(plain["losses"]) == 2
     assert 0 < plain["seconds"] <= plain["total_seconds"] + 0.1
     assert plain["protocol"]["ties"] == "realistic"
@@ -181,6 +181,12 @@ def test_a_folder_that_another_process_works_in_is_left_alone(tmp_path: Path) ->
     with folder.lock(), pytest.raises(RunError, match="another process is training"):
         run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu")
     assert folder.path.exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot create folder .*; choose another --records"):
+        run_spec(SPEC, tmp_path / "records", tmp_path / "file" / "working", device="cpu")
 
 
 # --- the pool -------------------------------------------------------------------------------------------------------

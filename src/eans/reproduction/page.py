@@ -109,7 +109,8 @@ def protocol(records: Sequence[Record]) -> str:
     rows: dict[tuple[str, str, str], int] = {}
     for record in records:
         torch = record.get("versions", {}).get("torch", "-")
-        place = (record["hardware"], torch, f"`{record.get('commit', '-')[:12]}`")
+        commit, plus, changes = record.get("commit", "-").partition("+")
+        place = (record["hardware"], torch, f"`{commit[:12]}{plus}{changes}`")
         rows[place] = rows.get(place, 0) + 1
     return "\n".join([*lines, *(f"| {' | '.join(place)} | {count} |" for place, count in sorted(rows.items()))])
 

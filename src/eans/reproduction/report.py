@@ -102,7 +102,7 @@ def measured_in(record: Record, cell: Cell) -> dict[str, float] | None:
     if cell.table != "score-gap":
         return record.test
     for look in record.get("analysis", ()):
-        if look["step"] == cell["step"] and "negative_score" in look:
+        if look["step"] == cell["step"] and look.get("negative_score") is not None:
             return {name: float(look[name]) for name in ("positive_score", "negative_score")}
     return None
 

@@ -17,6 +17,7 @@ from eans import data
 from eans._version import __version__
 from eans.api import Listener, Run, resume, start
 from eans.errors import EansError
+from eans.files import make_folder
 from eans.graph import KnowledgeGraph
 from eans.recipes import Recipe, load
 from eans.recipes.build import resolve
@@ -128,10 +129,12 @@ def run_spec(
     if path.exists() and not _can_continue(path, recipe):
         with RunFolder(path).lock():  # nobody is at work in it
             shutil.rmtree(path)
+    begun = path.exists()
+    make_folder(path, "choose another --records")
     notes = Notes(path)
     watch = Watcher(notes, analyse, listener or Listener()).listener()
     try:
-        run = resume(path, device, watch) if path.exists() else start(recipe, graph, path, device, watch)
+        run = resume(path, device, watch) if begun else start(recipe, graph, path, device, watch)
     except BaseException:
         notes.earlier += time.perf_counter() - began
         with contextlib.suppress(EansError):  # what ended the run matters more

@@ -30,12 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.cells import RECORDS, Cell, read_records, run_missing
+from benchmarks.cells import RECORDS, read_records, run_missing
 from benchmarks.compare_samplers import spread
 from eans.data import load as load_graph
 from eans.models import Model
 from eans.recipes import all_keys, load, names
 from eans.recipes.build import build_trainer, resolve
+from eans.reproduction.records import RunSpec
 from eans.samplers import SAMPLERS
 from eans.training import Trainer
 
@@ -153,10 +154,10 @@ def negatives_for(entry: Entry, model: str, budget: int) -> int:
     return low
 
 
-def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...]) -> Cell:
+def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...]) -> RunSpec:
     """The run of an entry."""
     number = f"sampler.negatives={negatives_for(entry, model, budget)}"
-    return Cell(entry.recipe(model), (number, *entry.overrides, *more), seed)
+    return RunSpec(entry.recipe(model), (number, *entry.overrides, *more), seed)
 
 
 def table(records: list[dict[str, Any]], budget: int, seeds: int, more: tuple[str, ...] = ()) -> str:

@@ -15,7 +15,9 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from eans import display_report
 from eans.errors import RunError, UsageError
 from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
@@ -474,8 +476,68 @@ def test_tables_for_people(some_records: Path) -> None:
     assert float(rows[-1]["measured_mrr"]) == pytest.approx(0.4895)
     assert (rows[-1]["seeds"], rows[-1]["pass"], rows[3]["pass"]) == ("2", "True", "")
     assert json.loads(to_json(outcomes))[-1]["pass"] is True
-    assert all(len(row) == len(text_table(outcomes, brief=True).header) for row in text_table(outcomes, True).rows)
     assert render(outcomes, "markdown").startswith("## Main results\n\n| dataset")
+
+
+def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """For all tables, with a standard error and both marks everywhere."""
+    contents = {}
+    for spec in [cell.run(seed) for cell in CELLS for seed in range(3)]:
+        scores = {"positive_score": -0.3 - spec.seed, "negative_score": -5.8 + spec.seed}
+        analysis = [{"step": step, **scores} for step in (1_000, 10_000, 100_000)]
+        numbers = (0.3 + 0.01 * spec.seed, 0.5 + 0.01 * spec.seed)
+        contents[spec] = made_up(spec, *numbers, analysis=analysis, recipe_hash=str(spec.seed))
+    monkeypatch.setattr(display_report, "console", lambda: Console(width=80, highlight=False, markup=False))
+    for found in (judge(CELLS, memory(*contents.values())), judge(CELLS, {})):
+        display_report.show_report(found)
+        out = capsys.readouterr().out
+        tables, _, rest = out.rpartition("\n\n")
+        lines = tables.splitlines()
+        assert "…" not in out
+        assert max(map(len, lines)) <= 80
+        assert len(re.findall(r"(?:pass|fail|not run)[*!]*$", tables, re.MULTILINE)) == len(CELLS)  # none is folded
+        assert "Few negatives (small-n): WN18RR" in lines
+        assert "Ablation (ablation): FB15k-237, RotatE" in lines
+        assert "'*' marks numbers that the paper takes from earlier work" in rest
+        assert ("'!' marks" in rest) == (found[0].passed is not None)
+
+
+def test_a_wide_screen_has_everything(
+    some_records: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(display_report, "console", lambda: Console(width=200, highlight=False, markup=False))
+    display_report.show_report(judge(select(CELLS, ["main"], "model=rotate").cells, read_records(some_records)))
+    out = capsys.readouterr().out
+    assert "Main results (main)\n" in out
+    assert "hardware" in out
+    assert "'quoted' marks" in out
+    assert "'*'" not in out
+
+
+def test_mistakes_of_a_report(tmp_path: Path, some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone, text = tmp_path / "gone", tmp_path / "text"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "figures").touch()
+    alone = "--page is about everything: no TABLE, --only, --format or --out beside it"
+    page = tmp_path / "page.md"
+    text.touch()
+    before = sorted(tmp_path.rglob("*"))
+    for arguments, message in (
+        (["--records", gone], f"there is no folder {gone}; name one of run records with --records"),
+        (["--records", gone, "--page", page], f"there is no folder {gone}"),
+        (["--records", text], f"{text} is not a folder of run records"),
+        (["main", "--page", page], alone),
+        (["--only", "model=rotate", "--page", page], alone),
+        (["--format", "json", "--page", page], alone),
+        (["--out", gone, "--page", page], alone),
+        (["--page", gone / "a" / "page.md"], f"there is no folder {gone / 'a'}; choose another --page"),
+        (["--page", tmp_path], f"cannot write {tmp_path}: it is a folder"),
+        (["--page", tmp_path / "other" / "page.md"], f"{tmp_path / 'other' / 'figures'} is not a folder"),
+    ):
+        done = call(capsys, "report", "--records", some_records, *arguments)  # the last --records counts
+        assert done.status == 2
+        assert message in one_line(done.err)
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_report_and_its_files(some_records: Path, tmp_path: Path) -> None:

@@ -396,6 +396,24 @@ def test_signals_to_all_processes_stop_in_good_order(number: signal.Signals, whe
     assert workers_of(process.pid) == []
 
 
+def test_ctrl_c_again_and_again_ends_at_once(tmp_path: Path) -> None:
+    endless = [tiny_cell(overrides=[*TINY[1:], f"train.steps={steps}"]) for steps in (10**6, 10**6 + 1)]
+    options = ["--records", tmp_path / "records", "--seeds", "1", "--device", "cpu", "--workers", "2"]
+    command = [COMMAND, "reproduce", "--cells", write_cells(tmp_path / "cells.toml", *endless), *options]
+    process = subprocess.Popen(
+        list(map(str, command)), env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not workers_of(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    while process.poll() is None and time.monotonic() < deadline:
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.01)
+    assert process.wait(1) in (1, 130, -signal.SIGINT)
+    assert workers_of(process.pid) == []
+    process.communicate()
+
+
 def test_failures_do_not_count_as_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [planned(), planned(seed=1)]
 

@@ -185,8 +185,10 @@ class RunsDisplay:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self.stopping:
-            raise KeyboardInterrupt  # asked twice: end the processes now
+        if self.stopping:  # asked twice: end the processes now, and let nothing come between
+            for other in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(other, signal.SIG_IGN)
+            raise KeyboardInterrupt
         self.stopping = True
         print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
 

@@ -110,7 +110,8 @@ def run_all(runs: Sequence[PlannedRun], settings: Settings, stop: Callable[[], b
                     yield event
                     continue
                 if not idle:
-                    workers.append(Worker(settings, at_a_time, shared))
+                    with signals_blocked():
+                        workers.append(Worker(settings, at_a_time, shared))
                     idle.append(workers[-1])
                 idle.pop().begin(run)
             busy = [worker for worker in workers if worker.run is not None]
@@ -134,14 +135,13 @@ def made_meanwhile(run: PlannedRun, records: Path) -> Event | None:
 
 
 class Worker:
-    """A process, the connection to it, and the run it is doing."""
+    """A process, the connection to it, and the run it is doing. To be made with signals blocked."""
 
     def __init__(self, settings: Settings, at_a_time: int, shared: Shared) -> None:
         context = get_context("spawn")
         self.connection, other = context.Pipe()
         self.process = context.Process(target=work, args=(other, settings, at_a_time, shared), daemon=True)
-        with signals_blocked():
-            self.process.start()
+        self.process.start()
         other.close()  # the process has its own; with this one open, its end would not be noticed
         self.run: PlannedRun | None = None
         self.retired = False
@@ -179,7 +179,7 @@ class Worker:
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """A process that is started here never gets what is meant for the parent; the parent gets it afterwards."""
+    """Signals for the parent come afterwards; a process that is started meanwhile never gets them."""
     resource_tracker.ensure_running()  # starting it would unblock them
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
     try:

@@ -18,14 +18,13 @@ from typing import Any
 from eans.reproduction.published import read_cells
 from eans.reproduction.records import RunSpec
 
-Cell = RunSpec  # of a table that a benchmark makes: one run
 RECORDS = Path(__file__).resolve().parent.parent / "records"
 
 
-def parse(text: str, seed: int) -> Cell:
+def parse(text: str, seed: int) -> RunSpec:
     """``recipe[:override]...`` -> a run."""
     recipe, *overrides = text.split(":")
-    return Cell(recipe, tuple(overrides), seed)
+    return RunSpec(recipe, tuple(overrides), seed)
 
 
 def published() -> dict[str, tuple[float, float]]:
@@ -56,7 +55,7 @@ def read_records(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
 
 
-def run_cell(cell: Cell, device: str) -> dict[str, Any]:
+def run_cell(cell: RunSpec, device: str) -> dict[str, Any]:
     """Train and evaluate one cell in memory and return its record."""
     import torch
 
@@ -70,7 +69,7 @@ def run_cell(cell: Cell, device: str) -> dict[str, Any]:
     return {"key": cell.key, **describe(cell, run, time.perf_counter() - began)}
 
 
-def run_missing(cells: Iterable[Cell], file: Path, device: str, workers: int) -> Iterator[dict[str, Any]]:
+def run_missing(cells: Iterable[RunSpec], file: Path, device: str, workers: int) -> Iterator[dict[str, Any]]:
     """Run the cells that have no record yet, several at a time, appending each record as it comes."""
     done = {record["key"] for record in read_records(file)}
     missing = [cell for cell in cells if cell.key not in done]

@@ -31,12 +31,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.cells import RECORDS, Cell, read_records, run_missing
+from benchmarks.cells import RECORDS, read_records, run_missing
 from benchmarks.compare_samplers import spread
 from eans.data import load as load_graph
 from eans.models import Model
 from eans.recipes import all_keys, load, names
 from eans.recipes.build import build_trainer, resolve
+from eans.reproduction.records import RunSpec
 from eans.samplers import SAMPLERS
 from eans.training import Trainer
 
@@ -184,10 +185,10 @@ def negatives_for(entry: Entry, model: str, budget: int) -> int:
     return max(low, 1)
 
 
-def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...] = COMMON) -> Cell:
+def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...] = COMMON) -> RunSpec:
     """The run of an entry."""
     number = f"sampler.negatives={negatives_for(entry, model, budget)}"
-    return Cell(entry.recipe(model), (number, *entry.overrides, *entry.fitted, *more), seed)
+    return RunSpec(entry.recipe(model), (number, *entry.overrides, *entry.fitted, *more), seed)
 
 
 def runs_of(

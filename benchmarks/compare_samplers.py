@@ -11,7 +11,8 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
-from benchmarks.cells import RECORDS, Cell, read_records, run_missing
+from benchmarks.cells import RECORDS, read_records, run_missing
+from eans.reproduction.records import RunSpec
 
 FILE = RECORDS / "wordnet-core-samplers.jsonl"
 MODELS = ("transe", "rotate")
@@ -19,10 +20,10 @@ METHODS = {"uniform": "uniform", "adv": "self-adversarial", "eans": "EANS", "ean
 NEGATIVES = (4, 64)
 
 
-def cells(seeds: int) -> list[Cell]:
+def cells(seeds: int) -> list[RunSpec]:
     """The longest runs first, so that no core waits at the end."""
     return [
-        Cell(f"wordnet-core/{model}/{method}", (f"sampler.negatives={n}",), seed)
+        RunSpec(f"wordnet-core/{model}/{method}", (f"sampler.negatives={n}",), seed)
         for n in reversed(NEGATIVES)
         for model in reversed(MODELS)
         for method in METHODS

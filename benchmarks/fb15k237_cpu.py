@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.cells import RECORDS, Cell, read_records, run_missing
+from benchmarks.cells import RECORDS, read_records, run_missing
+from eans.reproduction.records import RunSpec
 
 FILE = RECORDS / "fb15k-237-cpu.jsonl"
 SETTINGS = (
@@ -38,7 +39,7 @@ def table(records: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Run what is missing, then print a Markdown table."""
-    cells = [Cell(f"fb15k-237/transe/{method}", SETTINGS) for method in METHODS]
+    cells = [RunSpec(f"fb15k-237/transe/{method}", SETTINGS) for method in METHODS]
     for _ in run_missing(cells, FILE, "cpu", workers=2):
         pass
     print(table(read_records(FILE)))

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import eans
-from benchmarks.cells import RECORDS, Cell, parse, read_records
+from benchmarks.cells import RECORDS, parse, read_records
 from benchmarks.speed_record import Record
 from benchmarks.timing import Setting
 from eans.api import Listener, start
 from eans.recipes import load
 from eans.recipes.build import resolve
+from eans.reproduction.records import RunSpec
 from eans.reproduction.running import describe
 
 FILE = RECORDS / "fast.jsonl"
@@ -52,7 +53,7 @@ class Stopwatch:
         self.validating += now - record["seconds"]
 
 
-def run(cell: Cell, setting: Setting) -> Record:
+def run(cell: RunSpec, setting: Setting) -> Record:
     """Train and evaluate one cell in full and return its record."""
     overrides = [*cell.overrides, *(QUICK if setting.quick else ()), f"train.seed={cell.seed}"]
     recipe = load(cell.recipe, overrides)

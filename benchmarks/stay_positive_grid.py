@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.cells import RECORDS, Cell, read_records
+from benchmarks.cells import RECORDS, read_records
 from eans.data import load as load_graph
 from eans.evaluation import rank
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction.records import current_commit
+from eans.reproduction.records import RunSpec, current_commit
 
 GRAPH = "wordnet-core"
 FILE = RECORDS / "stay-positive-grid.jsonl"
@@ -62,10 +62,10 @@ STARTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def trial(model: str, settings: Settings, short: bool = True) -> Cell:
+def trial(model: str, settings: Settings, short: bool = True) -> RunSpec:
     """A run of the method with these settings."""
     written = tuple(f"{key}={value}" for key, value in settings.items())
-    return Cell(f"{GRAPH}/{model}/{METHOD}", (*written, *(SHORT if short else ())))
+    return RunSpec(f"{GRAPH}/{model}/{METHOD}", (*written, *(SHORT if short else ())))
 
 
 def settings_of(record: dict[str, Any]) -> Settings:
@@ -86,7 +86,7 @@ def ranked(records: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:
     return sorted(short, key=lambda record: record["valid"]["mrr"], reverse=True)
 
 
-def run_trial(cell: Cell) -> dict[str, Any]:
+def run_trial(cell: RunSpec) -> dict[str, Any]:
     """Train and rank the validation triples."""
     torch.set_num_threads(1)
     graph = load_graph(GRAPH)
@@ -106,7 +106,7 @@ def run_trial(cell: Cell) -> dict[str, Any]:
     }
 
 
-def run_trials(cells: list[Cell], file: Path, workers: int) -> None:
+def run_trials(cells: list[RunSpec], file: Path, workers: int) -> None:
     """Run those that have no line yet, and write one for each."""
     done = {record["key"] for record in read_records(file)}
     missing = [cell for cell in cells if cell.key not in done]
@@ -135,7 +135,7 @@ def main() -> None:
     last = [trial(model, settings, short=False) for model in MODELS for settings in chosen[model][:FINALISTS]]
     run_trials(last, file, options.workers)
     starts = [
-        Cell(f"{GRAPH}/{name}", ("sampler.negatives=64", f"model.init_range={start}", "train.steps=1500"))
+        RunSpec(f"{GRAPH}/{name}", ("sampler.negatives=64", f"model.init_range={start}", "train.steps=1500"))
         for name, ranges in STARTS.items()
         for start in ranges
     ]

@@ -208,7 +208,7 @@ def test_bad_data_folder(files: dict[str, str | None], message: str, call: Call,
 
 def test_failed_runs_exit_with_one(call: Call, graph_folder: Path) -> None:
     for arguments, message in (
-        (["--out", "/proc/eans"], "cannot create run folder /proc/eans"),
+        (["--out", "/proc/eans"], "cannot create folder /proc/eans"),
         (["--out", "run", "--set", "model.init_range=1e38", "--set", "sampler.name=uniform"], "not finite by step 1"),
     ):
         result = call("train", "--data", graph_folder, *SHORT, *arguments)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,11 +15,13 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from eans import display_report
 from eans.errors import RunError, UsageError
 from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction import FIGURES, TABLES, Cell, RunSpec, judge, read_cells, read_records, select
+from eans.reproduction import FIGURES, TABLES, Cell, RunSpec, judge, read_cells, read_records, records, select
 from eans.reproduction.plan import estimate, make_plan, missing, working_folder
 from eans.reproduction.published import drawn_from
 from eans.reproduction.report import measured_in, passes, summary
@@ -71,7 +75,7 @@ def test_cells_map_to_runs(table: str, fields: dict[str, object], settings: str)
 def test_every_run_is_a_recipe_that_can_be_built() -> None:
     graph, known = ring_graph(120), set(names())
     specs = {cell.run() for cell in [*CELLS, *(cell for name in FIGURES for cell in drawn_from(name, CELLS))]}
-    assert len(specs) == 122  # 162 cells, and 16 runs of the small-n figure that no table has
+    assert len(specs) == 122  # 106 behind the 146 cells, and 16 of the small-n figure that no table has
     for spec in specs:
         assert spec.recipe in known
         build_trainer(resolve(load(spec.recipe, [*spec.overrides, "model.dim=2"], data=graph.name), graph), graph)
@@ -89,10 +93,14 @@ def test_figures_draw_from_runs_that_tables_share() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[cell]]\ntable = 'main'\n", "cell 1 has no field 'dataset'"),
+        ("", "cells.toml: no \\[\\[cell\\]\\] section"),
+        ("cell = 3", "cells.toml: no \\[\\[cell\\]\\] section"),
+        ("cell = [3]", "cell 1: it is 3, not a table of fields"),
+        ("[[cell]]\ntable = 'main'\n", "cell 1: field 'dataset' is missing"),
+        ("[[cell]]\ntable = 3\n", "cell 1: field 'table' is 3, not text"),
         ("[[cell]]\ntable='mian'\ndataset='a'\nmodel='b'\nown=true\n", "unknown table 'mian'; did you mean 'main'"),
         ("[[cell]]\ntable='main'\ndataset='a'\nmodel='b'\nown=true\nsampler='x'\n", "no method for its sampler"),
-        ("[[cell]]\ntable='main'\ndataset='a'\nmodel='b'\nown=true\nsampler='eans'\n", "has no number 'mrr'"),
+        ("[[cell]]\ntable='main'\ndataset='a'\nmodel='b'\nown=true\nsampler='eans'\n", "field 'mrr' is missing"),
         ("[[cell", "not a TOML file of cells"),
     ],
 )
@@ -100,6 +108,28 @@ def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "cells.toml").write_text(text, "utf-8")
     with pytest.raises(UsageError, match=message):
         read_cells(tmp_path / "cells.toml")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sampler": ["eans"]}, "field 'sampler' is ['eans'], not text"),
+        ({"mr": "x"}, "field 'mr' is 'x', not a number"),
+        ({"mrr": True}, "field 'mrr' is True, not a number"),
+        ({"negatives": "x"}, "field 'negatives' is 'x', not a whole number from 1 on"),
+        ({"own": "yes"}, "field 'own' is 'yes', not true or false"),
+        ({"overrides": "model.dim=3"}, "field 'overrides' is 'model.dim=3', not a list, each key=value"),
+        ({"overrides": ["model.dim"]}, "field 'overrides' is ['model.dim'], not a list, each key=value"),
+        ({"positive_score": 0.1}, "field 'positive_score' is none of table main"),
+        ({"table": "small-n"}, "field 'negatives' is missing"),
+        ({"table": "score-gap"}, "field 'step' is missing"),
+        ({"table": "score-gap", "step": 1, "positive_score": 0.1, "negative_score": 0.1}, "field 'mrr' is none of"),
+    ],
+)
+def test_wrong_fields_of_a_cell(fields: dict[str, object], message: str, tmp_path: Path) -> None:
+    file = write_cells(tmp_path / "cells.toml", tiny_cell(), tiny_cell(**fields))
+    with pytest.raises(UsageError, match=re.escape(f"{file}: cell 2: {message}")):
+        read_cells(file)
 
 
 # --- choosing -------------------------------------------------------------------------------------------------------
@@ -170,11 +200,56 @@ def test_names_are_safe_and_different() -> None:
     assert max(map(len, file_names)) <= 200
 
 
+def test_parts_of_names_stay_apart() -> None:
+    recipes = ["a/b/c", "a/b--c", "a-/b/c", "a/-b/c", "a//b", "a/--b", "a/b/c/d=1", "a/b/c--d=1", "a/b"]
+    found = [RunSpec(recipe, more) for recipe in recipes for more in ((), ("d=1",), ("d=1--e=2",), ("d=1", "e=2"))]
+    assert len({spec.name for spec in found}) == len(found)
+    long = "x" * 300
+    assert RunSpec("a/b/c", (f"d={long} e=1",)).name != RunSpec("a/b/c", (f"d={long}", "e=1")).name
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"recipe": "a/b/c", "overrides": [], "seed": 0}'])
 def test_damaged_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.json").write_text(text, "utf-8")
     with pytest.raises(RunError, match=r"bad\.json is not a run record"):
         read_records(tmp_path)
+
+
+LOOK = {"step": 1000, "positive_score": -0.3, "negative_score": -1.7}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"overrides": [["x"]]}, "field 'overrides' is [['x']], not a list, each key=value"),
+        ({"seed": "0"}, "field 'seed' is '0', not a whole number"),
+        ({"seconds": None}, "field 'seconds' is None, not a number"),
+        ({"hardware": None}, "field 'hardware' is None, not text"),
+        ({"test": {"both": {"mr": 1.0, "mrr": "0.3", "hits@10": 0.5}}}, "field 'test.both.mrr' is '0.3', not a number"),
+        ({"test": {"both": {"mr": 1.0, "mrr": math.nan, "hits@10": 0.5}}}, "field 'test.both.mrr' is nan, not a numb"),
+        ({"test": [1]}, "field 'test.both.mr' is missing"),
+        ({"protocol": {}}, "field 'protocol.ties' is missing"),
+        ({"runs_at_a_time": 0}, "field 'runs_at_a_time' is 0, not a number from 1 on"),
+        ({"total_seconds": "1"}, "field 'total_seconds' is '1', not a number"),
+        ({"commit": 7}, "field 'commit' is 7, not text"),
+        ({"versions": {"torch": 2}}, "field 'versions' is {'torch': 2}, not a table of texts"),
+        ({"analysis": 1}, "field 'analysis' is 1, not a list of tables"),
+        ({"analysis": [1]}, "field 'analysis.0' is 1, not a table of fields"),
+        ({"analysis": [LOOK, {"step": "1"}]}, "field 'analysis.1.step' is '1', not a whole number"),
+        ({"analysis": [{**LOOK, "cdf": ["x"]}]}, "field 'analysis.0.cdf' is ['x'], not a list of numbers or null"),
+        ({"analysis": [{**LOOK, "substitution": {}}]}, "field 'analysis.0.substitution.edges' is missing"),
+        ({"order": {"entities": 3, "points": [[1]]}}, "field 'order.points' is [[1]], not a list, each a list of 3"),
+    ],
+)
+def test_wrong_fields_of_a_record(
+    fields: dict[str, object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / keep(tmp_path, RunSpec("fb15k-237/transe/eans"), **fields).file
+    for more in ([], ["--page", tmp_path / "page.md"]):
+        done = call(capsys, "report", "--records", tmp_path, *more)
+        assert done.status == 1
+        assert one_line(done.err).startswith(f"eans: error: {file} is not a run record ({message}")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_two_records_of_one_run(tmp_path: Path) -> None:
@@ -194,6 +269,37 @@ def test_committed_records_have_the_names_of_their_runs() -> None:
     assert [record.file for record in records.values()] == [f"{spec.name}.json" for spec in records]
     known = {cell.run().settings for cell in [*CELLS, *(cell for name in FIGURES for cell in drawn_from(name, CELLS))]}
     assert {spec.settings for spec in records} <= known
+
+
+# --- the commit -----------------------------------------------------------------------------------------------------
+
+
+def test_the_commit_is_that_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EANS_COMMIT", raising=False)
+    package = tmp_path / "site" / "eans"
+    module = package / "reproduction" / "records.py"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    monkeypatch.setattr(records, "__file__", str(module))
+
+    def git(*arguments: str | Path) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path), *map(str, arguments)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert records.current_commit() == "unknown"
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "somebody else's")
+    assert records.current_commit() == "unknown"
+    git("add", "site")
+    git("commit", "-q", "-m", "the package")
+    commit = git("rev-parse", "HEAD")
+    assert records.current_commit() == commit
+    (tmp_path / "elsewhere").touch()
+    assert records.current_commit() == commit
+    (package / "new.py").touch()
+    assert records.current_commit() == f"{commit}+changes"
+    monkeypatch.setenv("EANS_COMMIT", "given")
+    assert records.current_commit() == "given"
 
 
 # --- the plan -------------------------------------------------------------------------------------------------------
@@ -370,8 +476,68 @@ def test_tables_for_people(some_records: Path) -> None:
     assert float(rows[-1]["measured_mrr"]) == pytest.approx(0.4895)
     assert (rows[-1]["seeds"], rows[-1]["pass"], rows[3]["pass"]) == ("2", "True", "")
     assert json.loads(to_json(outcomes))[-1]["pass"] is True
-    assert all(len(row) == len(text_table(outcomes, brief=True).header) for row in text_table(outcomes, True).rows)
     assert render(outcomes, "markdown").startswith("## Main results\n\n| dataset")
+
+
+def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """For all tables, with a standard error and both marks everywhere."""
+    contents = {}
+    for spec in [cell.run(seed) for cell in CELLS for seed in range(3)]:
+        scores = {"positive_score": -0.3 - spec.seed, "negative_score": -5.8 + spec.seed}
+        analysis = [{"step": step, **scores} for step in (1_000, 10_000, 100_000)]
+        numbers = (0.3 + 0.01 * spec.seed, 0.5 + 0.01 * spec.seed)
+        contents[spec] = made_up(spec, *numbers, analysis=analysis, recipe_hash=str(spec.seed))
+    monkeypatch.setattr(display_report, "console", lambda: Console(width=80, highlight=False, markup=False))
+    for found in (judge(CELLS, memory(*contents.values())), judge(CELLS, {})):
+        display_report.show_report(found)
+        out = capsys.readouterr().out
+        tables, _, rest = out.rpartition("\n\n")
+        lines = tables.splitlines()
+        assert "…" not in out
+        assert max(map(len, lines)) <= 80
+        assert len(re.findall(r"(?:pass|fail|not run)[*!]*$", tables, re.MULTILINE)) == len(CELLS)  # none is folded
+        assert "Few negatives (small-n): WN18RR" in lines
+        assert "Ablation (ablation): FB15k-237, RotatE" in lines
+        assert "'*' marks numbers that the paper takes from earlier work" in rest
+        assert ("'!' marks" in rest) == (found[0].passed is not None)
+
+
+def test_a_wide_screen_has_everything(
+    some_records: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(display_report, "console", lambda: Console(width=200, highlight=False, markup=False))
+    display_report.show_report(judge(select(CELLS, ["main"], "model=rotate").cells, read_records(some_records)))
+    out = capsys.readouterr().out
+    assert "Main results (main)\n" in out
+    assert "hardware" in out
+    assert "'quoted' marks" in out
+    assert "'*'" not in out
+
+
+def test_mistakes_of_a_report(tmp_path: Path, some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone, text = tmp_path / "gone", tmp_path / "text"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "figures").touch()
+    alone = "--page is about everything: no TABLE, --only, --format or --out beside it"
+    page = tmp_path / "page.md"
+    text.touch()
+    before = sorted(tmp_path.rglob("*"))
+    for arguments, message in (
+        (["--records", gone], f"there is no folder {gone}; name one of run records with --records"),
+        (["--records", gone, "--page", page], f"there is no folder {gone}"),
+        (["--records", text], f"{text} is not a folder of run records"),
+        (["main", "--page", page], alone),
+        (["--only", "model=rotate", "--page", page], alone),
+        (["--format", "json", "--page", page], alone),
+        (["--out", gone, "--page", page], alone),
+        (["--page", gone / "a" / "page.md"], f"there is no folder {gone / 'a'}; choose another --page"),
+        (["--page", tmp_path], f"cannot write {tmp_path}: it is a folder"),
+        (["--page", tmp_path / "other" / "page.md"], f"{tmp_path / 'other' / 'figures'} is not a folder"),
+    ):
+        done = call(capsys, "report", "--records", some_records, *arguments)  # the last --records counts
+        assert done.status == 2
+        assert message in one_line(done.err)
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_report_and_its_files(some_records: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,21 @@ def test_the_page_is_what_the_records_say() -> None:
     folder = Path("records/paper")
     written = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
     assert written == page.render(CELLS, read_records(ROOT / folder), folder)
+
+
+def test_figures_of_the_page_are_there_in_both_formats() -> None:
+    linked = re.findall(r"\(figures/(figure-[\w-]+)\.png\)", (ROOT / "docs" / "reproduction.md").read_text("utf-8"))
+    assert linked
+    for name in linked:
+        assert (ROOT / "docs" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8")
+
+
+def test_commands_for_one_cell() -> None:
+    records = memory(made_up(RunSpec(EANS.recipe, seed=1), analysis=[look(10_000, 0.5)]))
+    text = page.render(CELLS, records, Path("records"))
+    assert "```sh\neans reproduce score-gap --only sampler=eans,step=10000 --seeds 2\n```" in text
+    assert "```sh\neans train fb15k-237/transe/eans --seed 1\n```" in text
 
 
 def test_a_page_links_figures_it_can_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def _parse(content: bytes) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         (
             lambda path: path.parent.write_text("a file"),
             RunError,
-            "cannot create run folder {path}: Not a directory; choose another --out",
+            "cannot create folder {path}: Not a directory; choose another --out",
         ),
     ],
     ids=["file", "full folder", "run folder", "below a file"],
@@ -135,7 +135,7 @@ def test_create_takes_an_empty_folder_and_makes_parents(tmp_path: Path) -> None:
 
 
 def test_kernel_that_refuses() -> None:
-    with pytest.raises(RunError, match=r"^cannot create run folder /proc/eans: .*choose another --out$"):
+    with pytest.raises(RunError, match=r"^cannot create folder /proc/eans: .*choose another --out$"):
         eans.train(ring_graph(), "transe", "eans", out="/proc/eans", **SETTINGS)
 
 

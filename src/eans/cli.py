@@ -237,9 +237,9 @@ def report(
     page: Annotated[Path | None, typer.Option(help="Write the page of the documentation to this file instead.")] = None,
 ) -> None:
     """The paper's tables, published and measured side by side, from run records."""
-    from eans.display_report import report_with_display
+    from eans.display_report import report_cells_with_display
 
-    report_with_display(tables or [], only, records, cells, format, out, page)
+    report_cells_with_display(tables or [], only, records, cells, format, out, page)
 
 
 def main(arguments: list[str] | None = None) -> None:

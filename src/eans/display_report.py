@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from eans.errors import RunError
-from eans.files import atomic_write
+from eans.errors import UsageError
+from eans.files import atomic_write, make_folder
 from eans.reproduction import figures, page
 from eans.reproduction.published import Selection, read_cells, select
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import RULE, Outcome, judge, summary
 from eans.reproduction.tables import (
     FORMATS,
+    MARKS,
     TITLES,
     Text,
+    brief_tables,
     by_table,
     render,
     text_table,
@@ -29,7 +32,7 @@ from eans.reproduction.tables import (
 from eans.screen import choose, console
 
 
-def report_with_display(
+def report_cells_with_display(
     names: Sequence[str],
     only: str,
     records: Path,
@@ -40,8 +43,14 @@ def report_with_display(
 ) -> None:
     """`eans report`."""
     choose("--format", format_, FORMATS)
+    if page_file is not None:
+        if names or only or out is not None or format_ != "table":
+            raise UsageError("--page is about everything: no TABLE, --only, --format or --out beside it")
+        require_place(page_file)
     published = read_cells(cells)
     selection = select(published, names, only)
+    if not records.exists():
+        raise UsageError(f"there is no folder {records}; name one of run records with --records")
     found = read_records(records)
     outcomes = judge(selection.cells, found)
     if page_file is not None:
@@ -58,31 +67,50 @@ def report_with_display(
         print(render(outcomes, format_))
 
 
+def require_place(page_file: Path) -> None:
+    """Raise unless the page can be written, and figures beside it: before anything is drawn."""
+    folder = page_file.parent
+    reasons = {
+        "it is a folder": page_file.is_dir(),
+        f"there is no folder {folder}": not folder.is_dir(),
+        f"{folder} is read-only": not os.access(folder, os.W_OK),
+        f"{folder / 'figures'} is not a folder": (folder / "figures").exists() and not (folder / "figures").is_dir(),
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise UsageError(f"cannot write {page_file}: {reason}; choose another --page")
+
+
 def show_report(outcomes: Sequence[Outcome]) -> None:
     """The tables, the rule, and how many cells pass."""
     screen = console()
+    verdicts = ""
     for name, rows in by_table(outcomes).items():
-        table = rich_table(text_table(rows))
+        texts, gap = {"": text_table(rows)}, 2
+        table = rich_table(texts[""], gap)
         if screen.measure(table, options=screen.options.update(max_width=10_000)).maximum > screen.width:
-            table = rich_table(text_table(rows, brief=True))
-        screen.print(f"{TITLES[name]} ({name})", style="bold")
-        screen.print(table)
-        screen.print()
+            texts, gap = brief_tables(rows), 1
+        for title, text in texts.items():
+            screen.print(f"{TITLES[name]} ({name}){title and f': {title}'}", style="bold", soft_wrap=True)
+            screen.print(rich_table(text, gap))
+            screen.print()
+            verdicts += "".join(row[text.header.index("verdict")] for row in text.rows)
     if outcomes:
         screen.print(summary(outcomes), soft_wrap=True)
         screen.print(RULE, soft_wrap=True)
-    if not all(outcome.cell["own"] for outcome in outcomes):
-        screen.print("'quoted' marks numbers that the paper takes from earlier work", soft_wrap=True)
+    for mark, meaning in MARKS.items():
+        if mark in verdicts:
+            screen.print(f"'{mark}' marks {meaning}", soft_wrap=True)
 
 
-def rich_table(text: Text) -> Table:
-    """A table for the console."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def rich_table(text: Text, gap: int) -> Table:
+    """A table for the console, with so many spaces between two columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, 0, 0, gap), header_style="bold")
     for place, heading in enumerate(text.header):
         left = place < text.labels or heading == "hardware"
-        table.add_column(
-            heading.replace(" published", "\npublished"), justify="left" if left else "right", vertical="bottom"
-        )
+        for word in ("published", "paper"):
+            heading = heading.replace(f" {word}", f"\n{word}")
+        table.add_column(heading, justify="left" if left else "right", vertical="bottom", overflow="fold")
     for row in text.rows:
         table.add_row(*row)
     return table
@@ -92,10 +120,7 @@ def write_files(
     folder: Path, selection: Selection, outcomes: Sequence[Outcome], records: dict[RunSpec, Record]
 ) -> None:
     """All tables in all formats, and the figures that there are records for."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot create folder {folder}: {error.strerror}; choose another --out") from error
+    make_folder(folder)
     for name, rows in by_table(outcomes).items():
         for ending, text in (("md", to_markdown(rows)), ("tex", to_latex(rows)), ("csv", to_csv(rows).rstrip("\n"))):
             atomic_write(folder / f"{name}.{ending}", f"{text}\n".encode())

@@ -60,14 +60,18 @@ def reproduce_with_display(
     with download_bar() as report:
         for name in sorted(graphs):
             data.get(name or data.bundled_name(), progress=report)
-    failed = RunsDisplay(todo).follow(Settings(records, working_folder(records), device, workers))
+    display = RunsDisplay(todo)
+    try:
+        display.follow(Settings(records, working_folder(records), device, workers))
+    except Interrupted:
+        display.show_failures()
+        raise
     show_report(judge(selection.cells, read_records(records)))
     if selection.figures:
         hint = f"draw them with eans report --records {records} --out DIR"
         console().print(f"figures ({', '.join(selection.figures)}): {hint}", soft_wrap=True)
-    for run, reason in failed:
-        print(f"eans: failed: {run.spec.key}: {reason}", file=sys.stderr)
-    return not failed
+    display.show_failures()
+    return not display.failed
 
 
 def show_plan(plan: Sequence[PlannedRun], records: dict[RunSpec, Record], hardware: str) -> None:
@@ -122,29 +126,35 @@ class RunsDisplay:
         )
         self.tasks: dict[RunSpec, TaskID] = {}
         self.stopping = False
-        self.ended = 0
+        self.finished = 0
+        self.failed: list[tuple[PlannedRun, str]] = []
 
-    def follow(self, settings: Settings) -> list[tuple[PlannedRun, str]]:
-        """Do the runs and show them; returns those that failed, with the reason.
+    @property
+    def ended(self) -> int:
+        """How many runs have come to an end, good or bad."""
+        return self.finished + len(self.failed)
+
+    def follow(self, settings: Settings) -> None:
+        """Do the runs and show them.
 
         Raises:
             Interrupted: after Ctrl-C or SIGTERM, once what was running has saved its state.
         """
-        failed = []
         with self._signals(), self.bar, contextlib.closing(run_all(self.runs, settings, lambda: self.stopping)) as runs:
             all_runs = self.bar.add_task("runs", total=len(self.runs))
             for event in runs:
                 self._show(event)
                 self.bar.update(all_runs, completed=self.ended)
-                if event.kind == "failed":
-                    failed.append((event.run, event.reason))
         if self.stopping:
-            left = len(self.runs) - self.ended
-            raise Interrupted(
-                f"stopped with {self.ended} of {len(self.runs)} runs done, {left} to go; "
-                "the same command goes on from here"
-            )
-        return failed
+            counts = [f"{self.finished} of {len(self.runs)} runs done", f"{len(self.runs) - self.ended} to go"]
+            if self.failed:
+                counts.insert(1, f"{len(self.failed)} failed")
+            raise Interrupted(f"stopped with {', '.join(counts)}; the same command goes on from here")
+
+    def show_failures(self) -> None:
+        """The runs that failed, with the reason, on standard error."""
+        for run, reason in self.failed:
+            print(f"eans: failed: {run.spec.key}: {reason}", file=sys.stderr)
 
     def _show(self, event: Event) -> None:
         spec = event.run.spec
@@ -158,13 +168,16 @@ class RunsDisplay:
         if event.kind == "stopped":
             self.console.print(f"{spec.key}: stopped, its state is saved", soft_wrap=True)
             return
-        self.ended += 1
+        if event.record is not None:
+            self.finished += 1
+        else:
+            self.failed.append((event.run, event.reason))
         place = f"[{self.ended}/{len(self.runs)}] {spec.key}"
         if event.record is not None:
             test, seconds = event.record.test, event.record["seconds"]
             self.console.print(
                 f"{place}: MRR {test['mrr']:.4f}, Hits@10 {test['hits10']:.4f}, MR {test['mr']:.0f},"
-                f" trained {duration(seconds)}",
+                f" trained {duration(seconds)}{f' ({event.reason})' if event.reason else ''}",
                 soft_wrap=True,
             )
         else:
@@ -172,8 +185,10 @@ class RunsDisplay:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self.stopping:
-            raise KeyboardInterrupt  # asked twice: end the processes now
+        if self.stopping:  # asked twice: end the processes now, and let nothing come between
+            for other in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(other, signal.SIG_IGN)
+            raise KeyboardInterrupt
         self.stopping = True
         print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eans.errors import UsageError
-from eans.files import atomic_write
+from eans.files import atomic_write, make_folder
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; the most distant ones first.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -47,7 +47,7 @@ def figure(width: float, height: float, folder: Path, name: str) -> Iterator[Any
     with matplotlib.rc_context(STYLE):
         drawing = Figure(figsize=(width, height), layout="constrained")
         yield drawing
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         # Neither the time nor the version of matplotlib is written: the same drawing is the same file.
         for ending, unsaid in (("svg", "Date"), ("png", "Software")):
             content = io.BytesIO()

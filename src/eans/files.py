@@ -37,6 +37,18 @@ def atomic_write(path: Path, content: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
+def make_folder(folder: Path, advice: str = "choose another --out") -> None:
+    """Make sure that there is a folder to write to.
+
+    Raises:
+        RunError: one line with the reason and the advice.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot create folder {folder}: {error.strerror}; {advice}") from error
+
+
 def cannot_write(path: Path, error: OSError) -> RunError:
     """The one line for a write that failed."""
     return RunError(f"cannot write {path}: {error.strerror or error}; what was there before is intact")

@@ -31,7 +31,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from eans.errors import RunError, UsageError
-from eans.files import atomic_write, cannot_write
+from eans.files import atomic_write, cannot_write, make_folder
 from eans.fitting import Progress
 from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
 from eans.models import Model
@@ -62,10 +62,7 @@ class RunFolder:
         folder = cls(path)
         if path.exists():
             folder._require_free()
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot create run folder {path}: {error.strerror}; choose another --out") from error
+        make_folder(path)
         folder._acquire()
         folder._require_free()  # again: another process may have been faster
         atomic_write(folder.graph_file, graph_to_bytes(graph))

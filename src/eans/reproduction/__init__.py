@@ -1,6 +1,7 @@
 """The paper's tables and figures, again: published cells, the runs behind them, their records, and a report on both.
 
-Everything but `running` and `watching` is plain data and imports no PyTorch, so that a report is there at once.
+What makes runs (`running`, `watching`, `order`, `pool`) imports PyTorch. The rest is plain data and does not, so that a
+report is there at once.
 """
 
 from eans.reproduction.published import FIGURES, TABLES, Cell, read_cells, select

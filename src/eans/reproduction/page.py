@@ -83,14 +83,22 @@ def section(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
         parts.append(to_markdown(shown))
     else:
         parts.append("No cell of it has been run yet.")
-    example = shown[0] if shown else outcomes[0]
-    seeds = example.records[0].spec.seed if example.records else 0
-    parts.append(f"One cell by itself:\n\n```sh\n{example.cell.run(seeds).command}\n```")
+    parts.append(f"One cell by itself:\n\n```sh\n{command(shown[0] if shown else outcomes[0])}\n```")
     return parts
 
 
+def command(outcome: Outcome) -> str:
+    """What to type for one cell. Only `eans reproduce` analyses a run on the way, which scores come from."""
+    cell, seed = outcome.cell, outcome.records[0].spec.seed if outcome.records else 0
+    if cell.table == "score-gap":
+        return f"eans reproduce score-gap --only sampler={cell['sampler']},step={cell['step']} --seeds {seed + 1}"
+    return cell.run(seed).command
+
+
 def protocol(records: Sequence[Record]) -> str:
-    """How ranks were computed, with which code and on what; only what records say."""
+    """How ranks were computed, which all recipes of the paper share, and what the records say: candidates, ties, device
+    time, hardware, versions and commits.
+    """
     if not records:
         return "Nothing has been run yet."
     ties = sorted({record["protocol"]["ties"] for record in records})
@@ -109,7 +117,8 @@ def protocol(records: Sequence[Record]) -> str:
     rows: dict[tuple[str, str, str], int] = {}
     for record in records:
         torch = record.get("versions", {}).get("torch", "-")
-        place = (record["hardware"], torch, f"`{record.get('commit', '-')[:12]}`")
+        commit, plus, changes = record.get("commit", "-").partition("+")
+        place = (record["hardware"], torch, f"`{commit[:12]}{plus}{changes}`")
         rows[place] = rows.get(place, 0) + 1
     return "\n".join([*lines, *(f"| {' | '.join(place)} | {count} |" for place, count in sorted(rows.items()))])
 

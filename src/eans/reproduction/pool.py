@@ -1,7 +1,7 @@
 """Several runs at a time, each in a process of its own; what happens in them comes back as events.
 
 A process does one run after the other. One that fails, or is killed, takes no other run with it: the next run gets a
-new process.
+new process. Ctrl-C and SIGTERM, which may go to all processes, mean something to the parent alone.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import gc
 import signal
 import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.synchronize import Event as StopEvent
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from eans.api import Listener
@@ -24,10 +24,11 @@ from eans.errors import EansError
 from eans.files import atomic_write
 from eans.fitting import Interrupted
 from eans.reproduction.plan import PlannedRun
-from eans.reproduction.records import Record
+from eans.reproduction.records import Record, find_record
 from eans.reproduction.running import run_spec
 
 BETWEEN_REPORTS = 0.2  # seconds
+FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Event:
         kind: ``step`` (training has come this far), ``finished``, ``failed``, or ``stopped`` with its state saved.
         done, total: steps, for ``step``.
         record: for ``finished``.
-        reason: one line, for ``failed``.
+        reason: one line, for ``failed``, and for ``finished`` without having been begun here.
     """
 
     run: PlannedRun
@@ -60,29 +61,61 @@ class Event:
     reason: str = ""
 
 
+class Shared:
+    """What the parent tells all its processes. Reading a number takes no lock: every step may do it."""
+
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        self._halt, self._busy = context.RawValue("b", 0), context.RawValue("i", 1)
+
+    def halt(self) -> None:
+        """From now on, save and stop."""
+        self._halt.value = 1
+
+    def halted(self) -> bool:
+        """Should a run save its state and stop?"""
+        return bool(self._halt.value)
+
+    @property
+    def busy(self) -> int:
+        """How many runs are being done."""
+        return int(self._busy.value)
+
+    @busy.setter
+    def busy(self, runs: int) -> None:
+        self._busy.value = runs
+
+
 def run_all(runs: Sequence[PlannedRun], settings: Settings, stop: Callable[[], bool]) -> Generator[Event]:
     """Do the runs in their order, as many at a time as there are workers.
 
     Once `stop` says True no run begins, and those that train save their state and stop. Closing the iterator ends them
-    at once; they go on from their last checkpoint another time.
+    at once; they go on from their last checkpoint another time. A run whose record somebody else has made meanwhile is
+    not begun.
     """
-    context = get_context("spawn")
-    halt = context.Event()
+    shared = Shared()
     waiting = list(runs)
     at_a_time = max(1, min(settings.workers, len(waiting)))
     workers: list[Worker] = []
     try:
         while waiting or any(worker.run is not None for worker in workers):
             if stop():
-                halt.set()
+                shared.halt()
                 waiting.clear()
             workers = [worker for worker in workers if not worker.retired]
-            while waiting and len(workers) < at_a_time:
-                workers.append(Worker(settings, at_a_time, halt))
-            for worker in workers:
-                if worker.run is None and waiting:
-                    worker.begin(waiting.pop(0))
+            idle = [worker for worker in workers if worker.run is None]
+            while waiting and (idle or len(workers) < at_a_time):
+                run = waiting.pop(0)
+                if (event := made_meanwhile(run, settings.records)) is not None:
+                    yield event
+                    continue
+                if not idle:
+                    with signals_blocked():
+                        workers.append(Worker(settings, at_a_time, shared))
+                    idle.append(workers[-1])
+                idle.pop().begin(run)
             busy = [worker for worker in workers if worker.run is not None]
+            shared.busy = len(busy)
             ready = wait([worker.connection for worker in busy], BETWEEN_REPORTS)
             for worker in busy:
                 if worker.connection in ready:
@@ -92,13 +125,22 @@ def run_all(runs: Sequence[PlannedRun], settings: Settings, stop: Callable[[], b
             worker.end()
 
 
-class Worker:
-    """A process, the connection to it, and the run it is doing."""
+def made_meanwhile(run: PlannedRun, records: Path) -> Event | None:
+    """A run that somebody else has done since it was planned; not one that is there to replace a record."""
+    try:
+        record = None if run.reason else find_record(records, run.spec)
+    except EansError as error:
+        return Event(run, "failed", reason=str(error))
+    return Event(run, "finished", record=record, reason="its record was made meanwhile") if record else None
 
-    def __init__(self, settings: Settings, at_a_time: int, halt: StopEvent) -> None:
+
+class Worker:
+    """A process, the connection to it, and the run it is doing. To be made with signals blocked."""
+
+    def __init__(self, settings: Settings, at_a_time: int, shared: Shared) -> None:
         context = get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, settings, at_a_time, halt), daemon=True)
+        self.process = context.Process(target=work, args=(other, settings, at_a_time, shared), daemon=True)
         self.process.start()
         other.close()  # the process has its own; with this one open, its end would not be noticed
         self.run: PlannedRun | None = None
@@ -128,12 +170,22 @@ class Worker:
     def end(self) -> None:
         """Make sure that the process is gone."""
         self.connection.close()
-        if self.run is not None:
-            self.process.terminate()
-        self.process.join(10)
+        if self.run is None:
+            self.process.join(10)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Signals for the parent come afterwards; a process that is started meanwhile never gets them."""
+    resource_tracker.ensure_running()  # starting it would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def how_it_ended(status: int | None) -> str:
@@ -147,25 +199,22 @@ def how_it_ended(status: int | None) -> str:
 # --- inside the process ---------------------------------------------------------------------------------------------
 
 
-def work(connection: Connection[Any, Any], settings: Settings, at_a_time: int, halt: StopEvent) -> None:
+def work(connection: Connection[Any, Any], settings: Settings, at_a_time: int, shared: Shared) -> None:
     """Do the runs that come through the connection until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent decides
     import torch
 
     torch.set_num_threads(max(1, torch.get_num_threads() // at_a_time))
     with contextlib.suppress(EOFError, OSError):  # the parent closed the connection, or is gone
         while True:
             run: PlannedRun = connection.recv()
-            connection.send(_do(run, settings, at_a_time, connection, halt))
+            connection.send(_do(run, settings, connection, shared))
             gc.collect()
             torch.cuda.empty_cache()  # other processes may want it; does nothing without a GPU
 
 
-def _do(
-    run: PlannedRun, settings: Settings, at_a_time: int, connection: Connection[Any, Any], halt: StopEvent
-) -> Event:
+def _do(run: PlannedRun, settings: Settings, connection: Connection[Any, Any], shared: Shared) -> Event:
     """One run from start to end, and how it ended."""
-    reporter = Reporter(run, connection, halt)
+    reporter = Reporter(run, connection, shared)
     try:
         record = run_spec(
             run.spec,
@@ -173,7 +222,7 @@ def _do(
             settings.working,
             device=settings.device,
             analyse=run.analyse,
-            runs_at_a_time=at_a_time,
+            runs_at_a_time=reporter.runs_at_a_time,
             listener=reporter.listener(),
         )
     except Interrupted:
@@ -200,16 +249,21 @@ def reason(error: Exception, file: Path) -> str:
 
 
 class Reporter:
-    """Tells the parent now and then how far a run is, and hears whether to stop."""
+    """Tells the parent now and then how far a run is, and hears whether to stop and how many runs there are."""
 
-    def __init__(self, run: PlannedRun, connection: Connection[Any, Any], halt: StopEvent) -> None:
-        self.run, self.connection, self.halt = run, connection, halt
+    def __init__(self, run: PlannedRun, connection: Connection[Any, Any], shared: Shared) -> None:
+        self.run, self.connection, self.shared = run, connection, shared
         self.total = 0
         self.told = 0.0
+        self.busy: list[int] = []
 
     def listener(self) -> Listener:
         """What to give to `run_spec`."""
-        return Listener(start=self._start, tick=self._tick, stop=self.halt.is_set)
+        return Listener(start=self._start, tick=self._tick, stop=self.shared.halted)
+
+    def runs_at_a_time(self) -> float:
+        """How many runs were being done, this one included, on average over the reports."""
+        return round(fmean(self.busy), 1) if self.busy else 1.0
 
     def _start(self, *parts: Any) -> None:
         trainer = parts[-1]
@@ -220,4 +274,5 @@ class Reporter:
         now = time.monotonic()
         if now - self.told > BETWEEN_REPORTS or step == self.total:
             self.told = now
+            self.busy.append(max(1, self.shared.busy))
             self.connection.send(Event(self.run, "step", step, self.total))

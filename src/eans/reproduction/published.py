@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eans.errors import UsageError, did_you_mean
+from eans.reproduction.checks import NUMBER, OVERRIDES, POSITIVE, TEXT, TRUTH, problem
 from eans.reproduction.records import RunSpec
 
 TABLES = ("main", "variance", "small-n", "one-negative", "ablation", "score-gap")
@@ -36,6 +37,20 @@ KEYS = ("dataset", "model", "sampler", "self_adversarial", "negatives", "gaussia
 # What a cell says was measured; all else says what was run.
 VALUES = ("mr", "mrr", "hits10", "positive_score", "negative_score")
 DRAWN_MODELS = ("transe", "complex")  # the small-n figure's
+# What a file of cells has to say in each cell, what it may say, and what it has to say in some tables.
+FIELDS = {"table": TEXT, "dataset": TEXT, "model": TEXT, "own": TRUTH}
+MAY = {
+    "sampler": TEXT,
+    **dict.fromkeys(("self_adversarial", "gaussian", "substitution"), TRUTH),
+    "negatives": POSITIVE,
+    "step": POSITIVE,
+    "overrides": OVERRIDES,
+    **dict.fromkeys(VALUES, NUMBER),
+}
+NEEDS = {
+    "small-n": ("sampler", "negatives", "mrr", "hits10"),
+    "score-gap": ("sampler", "step", "positive_score", "negative_score"),
+}
 
 
 @dataclass(frozen=True)
@@ -62,10 +77,10 @@ class Cell:
 
     @property
     def method(self) -> str:
-        """The method of the recipes that trains it."""
+        """The method of the recipes that trains it; nothing if there is none, which no cell that was read has."""
         if "sampler" in self.fields:
-            return METHODS[self["sampler"], self.get("self_adversarial", False)]
-        return HALVES[self["gaussian"], self["substitution"]]
+            return METHODS.get((self["sampler"], self.get("self_adversarial", False)), "")
+        return HALVES.get((self.get("gaussian"), self.get("substitution")), "")
 
     @property
     def values(self) -> dict[str, float]:
@@ -88,33 +103,33 @@ def read_cells(file: Path | None = None) -> list[Cell]:
     """The paper's cells, or those of another file in the same format: ``[[cell]]`` sections of TOML."""
     source = file if file is not None else resources.files("eans.reproduction").joinpath("published.toml")
     try:
-        entries = tomllib.loads(source.read_text("utf-8")).get("cell", [])
+        entries = tomllib.loads(source.read_text("utf-8")).get("cell")
     except OSError as error:
         raise UsageError(f"cannot read cells from {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: not a TOML file of cells: {error}") from error
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{file}: no [[cell]] section")
     for number, entry in enumerate(entries, 1):
-        _check(entry, f"{file}: cell {number}")
+        if wrong := _problem(entry):
+            raise UsageError(f"{file}: cell {number}: {wrong}")
     return [Cell(entry) for entry in entries]
 
 
-def _check(entry: Mapping[str, Any], where: str) -> None:
-    """Raise unless a cell says what was run and what came out."""
-    for name in ("table", "dataset", "model", "own"):
+def _problem(entry: Any) -> str:
+    """What is wrong with a cell, in words; nothing if it says what was run and what came out."""
+    if found := problem(entry, FIELDS, MAY):
+        return found
+    table = entry["table"]
+    if table not in TABLES:
+        return f"unknown table '{table}'{did_you_mean(table, TABLES)}"
+    if not Cell(entry).method:
+        return "no method for its sampler, self_adversarial, gaussian and substitution"
+    for name in NEEDS.get(table, ("mrr", "hits10")):
         if name not in entry:
-            raise UsageError(f"{where} has no field '{name}'")
-    if entry["table"] not in TABLES:
-        raise UsageError(f"{where}: unknown table '{entry['table']}'{did_you_mean(entry['table'], TABLES)}")
-    try:
-        known = Cell(entry).method
-    except KeyError:
-        known = ""
-    if not known:
-        raise UsageError(f"{where}: no method for its sampler, self_adversarial, gaussian and substitution")
-    wanted = ("positive_score", "negative_score", "step") if entry["table"] == "score-gap" else ("mrr", "hits10")
-    for name in wanted:
-        if not isinstance(entry.get(name), int | float):
-            raise UsageError(f"{where} has no number '{name}'")
+            return f"field '{name}' is missing"
+    strange = VALUES[:3] if table == "score-gap" else VALUES[3:]
+    return next((f"field '{name}' is none of table {table}" for name in strange if name in entry), "")
 
 
 # --- choosing -------------------------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 =====================  ============================================================================================
 ``recipe``             its name; with ``overrides`` and ``seed`` it identifies the run
-``recipe_hash``        of the resolved recipe without its seed
+``recipe_hash``        of the resolved recipe without its seed; keys at their defaults do not count
 ``commit``             of the source tree
 ``versions``           of eans, PyTorch and Python
-``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device
+``hardware, device``   where it ran; ``runs_at_a_time`` says how many shared the device, on average
 ``date``               when it ended, UTC
 ``steps, seconds``     of training, with validations and checkpoints but without analyses; ``total_seconds`` has all
 ``valid, test``        metrics by side: both, head, tail
@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ from typing import Any
 from urllib.parse import quote
 
 from eans.errors import RunError, UsageError
-from eans.files import atomic_write
+from eans.files import atomic_write, make_folder
+from eans.reproduction.checks import record_problem
 
 LONGEST_NAME = 200  # file systems allow 255 bytes
 
@@ -55,11 +57,16 @@ class RunSpec:
 
     @property
     def name(self) -> str:
-        """A file name without ending, different for different runs."""
-        parts = [*self.recipe.split("/"), *self.overrides, f"seed{self.seed}"]
-        name = "--".join(quote(part, safe="+=") for part in parts)
+        """A file name without ending, different for different runs.
+
+        Its parts are joined by two hyphens; a hyphen that could be taken for one of them, and an equals sign outside
+        of the overrides, are escaped.
+        """
+        parts = [quote(part, safe="+") for part in self.recipe.split("/")]
+        parts += [quote(override, safe="+=") for override in self.overrides]
+        name = "--".join([*(re.sub("^-|-$|-(?=-)", "%2D", part) for part in parts), f"seed{self.seed}"])
         if len(name) > LONGEST_NAME:
-            digest = hashlib.sha256(self.key.encode()).hexdigest()[:16]
+            digest = hashlib.sha256(name.encode()).hexdigest()[:16]
             name = f"{name[: LONGEST_NAME - 32]}--{digest}--seed{self.seed}"
         return name
 
@@ -99,12 +106,12 @@ class Record:
     @property
     def is_analysed(self) -> bool:
         """Does it say how negatives scored on the way?"""
-        return any("negative_score" in look for look in self.get("analysis", ()))
+        return any(look.get("negative_score") is not None for look in self.get("analysis", ()))
 
     @property
-    def beside(self) -> int:
-        """How many runs shared the device, this one included; 1 where nothing is known of others."""
-        return int(self.get("runs_at_a_time", 1))
+    def beside(self) -> float:
+        """How many runs shared the device on average, this one included; 1 where nothing is known of others."""
+        return float(self.get("runs_at_a_time", 1))
 
     @property
     def total_seconds(self) -> float:
@@ -125,25 +132,28 @@ def read_records(folder: Path) -> dict[RunSpec, Record]:
     return records
 
 
+def find_record(folder: Path, spec: RunSpec) -> Record | None:
+    """The record of one run under its usual name, if there is one."""
+    path = folder / f"{spec.name}.json"
+    return Record(path.name, _read(path)) if path.is_file() else None
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text("utf-8"))
-        Record(path.name, content).spec, Record(path.name, content).test, content["seconds"], content["hardware"]
+        wrong = record_problem(content)
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(
-            f"{path} is not a run record ({type(error).__name__}: {error}); delete it or restore it"
-        ) from error
+    except ValueError as error:
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong:
+        raise RunError(f"{path} is not a run record ({wrong}); delete it or restore it")
     return dict(content)
 
 
 def write_record(folder: Path, spec: RunSpec, content: Mapping[str, Any]) -> Record:
     """Put a record into the folder, in one step; one of the same run is replaced."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot create folder {folder}: {error.strerror}; choose another --records") from error
+    make_folder(folder, "choose another --records")
     file = f"{spec.name}.json"
     # One line per field: a person can read it, and a difference between two records shows which field it is in.
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items())
@@ -152,12 +162,23 @@ def write_record(folder: Path, spec: RunSpec, content: Mapping[str, Any]) -> Rec
 
 
 def current_commit() -> str:
-    """The commit of the source tree; ``EANS_COMMIT`` stands in where there is no repository."""
+    """The commit of the source tree, with ``+changes`` if the package has some that are not committed.
+
+    ``EANS_COMMIT`` stands in where there is no repository. One that happens to lie around an installed package, and
+    does not track it, is none.
+    """
     if commit := os.environ.get("EANS_COMMIT"):
         return commit
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:  # no git
+    if not git("ls-files", "--", Path(__file__).name):
         return "unknown"
-    return answer.stdout.strip() or "unknown"
+    commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", "..")
+    return f"{commit}{'+changes' if changes else ''}" if commit else "unknown"
+
+
+def git(*arguments: str) -> str:
+    """What git says in the folder of this file; nothing where it fails, or there is none."""
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""

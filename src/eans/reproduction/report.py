@@ -51,7 +51,7 @@ class Outcome:
     def hardware(self) -> str:
         """Where the runs were made, and how many at a time if several shared the device."""
         found = dict.fromkeys(
-            record["hardware"] + (f", {record.beside} at a time" if record.beside > 1 else "")
+            record["hardware"] + (f", {record.beside:.0f} at a time" if round(record.beside) > 1 else "")
             for record in self.records
         )
         return "; ".join(found)
@@ -102,7 +102,7 @@ def measured_in(record: Record, cell: Cell) -> dict[str, float] | None:
     if cell.table != "score-gap":
         return record.test
     for look in record.get("analysis", ()):
-        if look["step"] == cell["step"] and "negative_score" in look:
+        if look["step"] == cell["step"] and look.get("negative_score") is not None:
             return {name: float(look[name]) for name in ("positive_score", "negative_score")}
     return None
 
@@ -118,7 +118,7 @@ def passes(published: Mapping[str, float], measured: Mapping[str, float]) -> boo
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """``"12 of 20 cells pass, 1 fails, 7 were not run"``."""
+    """``"12 of 20 cells pass, 1 fail, 7 not run"``."""
     count = {verdict: sum(outcome.passed is verdict for outcome in outcomes) for verdict in (True, False, None)}
     cells = "cell" if len(outcomes) == 1 else "cells"
     return f"{count[True]} of {len(outcomes)} {cells} pass, {count[False]} fail, {count[None]} not run"

@@ -8,7 +8,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from eans import data
 from eans._version import __version__
 from eans.api import Listener, Run, resume, start
 from eans.errors import EansError
+from eans.files import make_folder
 from eans.graph import KnowledgeGraph
 from eans.recipes import Recipe, load
 from eans.recipes.build import resolve
@@ -35,8 +36,13 @@ def prepare(spec: RunSpec) -> tuple[Recipe, KnowledgeGraph]:
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """What two resolved recipes share that differ in seed and name alone."""
-    content = recipe.model_dump(exclude={"name": True, "train": {"seed"}})
+    """What two resolved recipes share that differ in seed and name alone.
+
+    Only values other than the defaults count: a key that is new, and changes nothing by default, changes no hash. Nor
+    does a default that becomes another; do not change one, set the new value in the recipes.
+    """
+    train = recipe.train.model_copy(update={"seed": Recipe().train.seed})
+    content = recipe.model_copy(update={"name": "", "train": train}).model_dump(exclude_defaults=True)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -102,7 +108,7 @@ def run_spec(
     *,
     device: str = "auto",
     analyse: bool = False,
-    runs_at_a_time: int = 1,
+    runs_at_a_time: Callable[[], float] = lambda: 1.0,
     listener: Listener | None = None,
 ) -> Record:
     """Train and evaluate, write the record, and clear the run folder away.
@@ -114,7 +120,7 @@ def run_spec(
             another recipe, such as an older version of this one, is thrown away.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         analyse: keep the scores of negatives at some steps, and the final order of entities.
-        runs_at_a_time: how many share the device.
+        runs_at_a_time: how many shared the device, asked at the end.
         listener: callbacks.
     """
     began = time.perf_counter()
@@ -123,10 +129,12 @@ def run_spec(
     if path.exists() and not _can_continue(path, recipe):
         with RunFolder(path).lock():  # nobody is at work in it
             shutil.rmtree(path)
+    begun = path.exists()
+    make_folder(path, "choose another --records")
     notes = Notes(path)
     watch = Watcher(notes, analyse, listener or Listener()).listener()
     try:
-        run = resume(path, device, watch) if path.exists() else start(recipe, graph, path, device, watch)
+        run = resume(path, device, watch) if begun else start(recipe, graph, path, device, watch)
     except BaseException:
         notes.earlier += time.perf_counter() - began
         with contextlib.suppress(EansError):  # what ended the run matters more
@@ -134,7 +142,7 @@ def run_spec(
         raise
     content = describe(spec, run, notes.earlier + time.perf_counter() - began)
     content["seconds"] = round(content["seconds"] - notes.seconds, 3)
-    content["runs_at_a_time"] = runs_at_a_time
+    content["runs_at_a_time"] = runs_at_a_time()
     if analyse:
         content["analysis"] = [notes.looks[step] for step in sorted(notes.looks)]
         if notes.order is not None:

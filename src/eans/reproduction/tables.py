@@ -24,6 +24,8 @@ DATASETS = {"fb15k-237": "FB15k-237", "wn18rr": "WN18RR"}
 MODELS = {"transe": "TransE", "transd": "TransD", "distmult": "DistMult", "complex": "ComplEx", "rotate": "RotatE"}
 SAMPLERS = {"uniform": "uniform", "kbgan": "KBGAN", "nscaching": "NSCaching", "sans": "SANS", "eans": "EANS"}
 NUMBERS = {"mr": "MR", "mrr": "MRR", "hits10": "Hits@10", "positive_score": "positive", "negative_score": "negative"}
+QUOTED, MIXED = "numbers that the paper takes from earlier work", "means over seeds whose recipes differ"
+MARKS = {"quoted": QUOTED, "*": QUOTED, "recipes differ": MIXED, "!": MIXED}
 LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$"})
 
 
@@ -82,31 +84,67 @@ def columns(outcomes: Sequence[Outcome]) -> list[str]:
     return [name for name in NUMBERS if any(name in outcome.cell.fields for outcome in outcomes)]
 
 
-def text_table(outcomes: Sequence[Outcome], brief: bool = False) -> Text:
-    """One table for people: published, measured with its standard error, and difference for each number.
-
-    A brief one leaves out mean ranks, differences, times and hardware.
-    """
-    names = [name for name in columns(outcomes) if not (brief and name == "mr")]
-    extra = [key for key in ("negatives", "step") if any(key in outcome.cell.fields for outcome in outcomes)]
-    header = ["dataset", "model", "negatives", *({"negatives": "n", "step": "step"}[key] for key in extra)]
+def text_table(outcomes: Sequence[Outcome]) -> Text:
+    """One table for people: published, measured with its standard error, and difference for each number."""
+    names, extra = columns(outcomes), counts(outcomes)
+    header = ["dataset", "model", "negatives", *extra.values()]
     labels = len(header)
     for name in names:
-        header += [f"{NUMBERS[name]} published", "measured", *([] if brief else ["difference"])]
-    header += ["seeds", "verdict", *([] if brief else ["time", "hardware"])]
+        header += [f"{NUMBERS[name]} published", "measured", "difference"]
+    header += ["seeds", "verdict", "time", "hardware"]
     rows = []
     for outcome in outcomes:
-        cell, measured, difference = outcome.cell, outcome.measured or {}, outcome.difference or {}
-        row = [DATASETS.get(cell["dataset"], cell["dataset"]), MODELS.get(cell["model"], cell["model"]), label(cell)]
-        row += [f"{cell[key]:,}" if key in cell.fields else "" for key in extra]
+        cell, difference = outcome.cell, outcome.difference or {}
+        row = [*place(cell), label(cell), *(f"{cell[key]:,}" if key in cell.fields else "" for key in extra)]
         for name in names:
-            error = f" ± {outcome.stderr[name]:.{0 if name == 'mr' else 4}f}" if name in outcome.stderr else ""
-            row += [target(name, cell.get(name)), number(name, measured.get(name)) + error]
-            row += [] if brief else [signed(name, difference.get(name))]
-        row += [seeds(outcome), verdict(outcome)]
-        row += [] if brief else [duration(outcome.seconds), outcome.hardware or "-"]
-        rows.append(row)
+            row += [target(name, cell.get(name)), measured(name, outcome), signed(name, difference.get(name))]
+        rows.append([*row, seeds(outcome), verdict(outcome), duration(outcome.seconds), outcome.hardware or "-"])
     return Text(header, rows, labels)
+
+
+def brief_tables(outcomes: Sequence[Outcome]) -> dict[str, Text]:
+    """Tables for a narrow screen, 80 columns or so: one per dataset, by a title that says what all its rows share.
+
+    They leave out mean ranks, differences, times and hardware.
+    """
+    found = {}
+    for dataset in dict.fromkeys(outcome.cell["dataset"] for outcome in outcomes):
+        group = [outcome for outcome in outcomes if outcome.cell["dataset"] == dataset]
+        names, extra = [name for name in columns(group) if name != "mr"], counts(group)
+        title, model = place(group[0].cell)
+        several = len({outcome.cell["model"] for outcome in group}) > 1
+        header = [*(["model"] if several else []), "negatives", *extra.values()]
+        labels = len(header)
+        for name in names:
+            header += [f"{NUMBERS[name]} paper", "ours"]
+        rows = []
+        for outcome in group:
+            cell = outcome.cell
+            row = [*place(cell)[1:]] if several else []
+            row += [label(cell).replace("adversarial", "adv.").replace(" + ", "+")]
+            row += [f"{cell[key]:,}" if key in cell.fields else "" for key in extra]
+            for name in names:
+                row += [target(name, cell.get(name)), measured(name, outcome).replace(" ", "")]
+            rows.append([*row, seeds(outcome), verdict(outcome, brief=True)])
+        found[title if several else f"{title}, {model}"] = Text([*header, "seeds", "verdict"], rows, labels)
+    return found
+
+
+def place(cell: Cell) -> list[str]:
+    """Dataset and model as a table names them."""
+    return [DATASETS.get(cell["dataset"], cell["dataset"]), MODELS.get(cell["model"], cell["model"])]
+
+
+def counts(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """The numbers that say what was run in some of the cells, and their headings."""
+    headings = {"negatives": "n", "step": "step"}
+    return {key: text for key, text in headings.items() if any(key in outcome.cell.fields for outcome in outcomes)}
+
+
+def measured(name: str, outcome: Outcome) -> str:
+    """A measured mean with its standard error, where there is one."""
+    error = f" ± {outcome.stderr[name]:.{0 if name == 'mr' else 4}f}" if name in outcome.stderr else ""
+    return number(name, (outcome.measured or {}).get(name)) + error
 
 
 def seeds(outcome: Outcome) -> str:
@@ -117,8 +155,10 @@ def seeds(outcome: Outcome) -> str:
     return ", ".join(map(str, found)) or "-"
 
 
-def verdict(outcome: Outcome) -> str:
-    """Pass, fail or not run; numbers that the paper quotes from earlier work are marked."""
+def verdict(outcome: Outcome, brief: bool = False) -> str:
+    """Pass, fail or not run; `MARKS` says what is marked."""
+    if brief:
+        return outcome.verdict + ("" if outcome.cell["own"] else "*") + ("!" if outcome.recipes_differ else "")
     marks = [*([] if outcome.cell["own"] else ["quoted"]), *(["recipes differ"] if outcome.recipes_differ else [])]
     return outcome.verdict + (f" ({', '.join(marks)})" if marks else "")
 

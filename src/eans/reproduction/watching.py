@@ -31,6 +31,7 @@ class Notes:
 
     Attributes:
         looks: analyses by step, each with the ``seconds`` it took.
+        glances: mean scores by step, on the way to the looks; these too have ``seconds``.
         order: the final line of entities, if the sampler has one.
         earlier: seconds of the sessions before this one.
     """
@@ -39,19 +40,31 @@ class Notes:
         self.file = folder / "notes.json"
         content = json.loads(self.file.read_text("utf-8")) if self.file.is_file() else {}
         self.looks: dict[int, dict[str, Any]] = {look["step"]: look for look in content.get("looks", [])}
+        self.glances: dict[int, dict[str, Any]] = {glance["step"]: glance for glance in content.get("glances", [])}
         self.order: dict[str, Any] | None = content.get("order")
         self.earlier: float = content.get("earlier", 0.0)
 
     def save(self) -> None:
         """Replace the file; without a folder yet, there is nothing to keep."""
         if self.file.parent.is_dir():
-            content = {"looks": [self.looks[step] for step in sorted(self.looks)], "order": self.order}
-            atomic_write(self.file, (json.dumps({**content, "earlier": self.earlier}) + "\n").encode())
+            content = {
+                "looks": list(self.looks.values()),
+                "glances": list(self.glances.values()),
+                "order": self.order,
+                "earlier": self.earlier,
+            }
+            atomic_write(self.file, (json.dumps(content) + "\n").encode())
+
+    def rewind(self, step: int) -> None:
+        """Forget what was seen after a step: a run that goes on from there comes to it again."""
+        for seen in (self.looks, self.glances):
+            for later in [place for place in seen if place > step]:
+                del seen[later]
 
     @property
     def seconds(self) -> float:
         """What the analyses took; the clock of training ran on."""
-        return sum(float(look["seconds"]) for look in self.looks.values())
+        return sum(float(seen["seconds"]) for seen in (*self.looks.values(), *self.glances.values()))
 
 
 class Watcher:
@@ -60,8 +73,6 @@ class Watcher:
     def __init__(self, notes: Notes, analyse: bool, inner: Listener) -> None:
         self.notes, self.analyse, self.inner = notes, analyse, inner
         self.analyst: Analyst | None = None
-        self.glances: list[dict[str, Any]] = []
-        self.glancing = 0.0  # seconds since the last look
 
     def listener(self) -> Listener:
         """What to give to `eans.api.start` or `resume`."""
@@ -69,6 +80,7 @@ class Watcher:
         return Listener(self._start, inner.log, self._tick, inner.ranking, inner.stop)
 
     def _start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
+        self.notes.rewind(trainer.completed)
         if self.analyse:
             self.analyst, self.glancer = Analyst(trainer, graph), Analyst(trainer, graph, BATCHES)
         self.inner.start(recipe, graph, trainer)
@@ -84,22 +96,23 @@ class Watcher:
 
     def _glance(self) -> None:
         began = time.perf_counter()
-        self.glances.append(self.glancer.analyse())
-        self.glancing += time.perf_counter() - began
+        found = self.glancer.analyse()
+        glance = {"step": found["step"], **{name: found[name] for name in MEANS}, "seconds": 0.0}
+        self.notes.glances[found["step"]] = glance
+        self.notes.save()
+        glance["seconds"] = round(time.perf_counter() - began, 3)
 
     def _look(self, analyst: Analyst, step: int) -> None:
         began = time.perf_counter()
         found = {**analyst.analyse(), **self._means(step)}
         if step == analyst.trainer.schedule.steps:
             self.notes.order = describe_order(analyst.trainer)
-        seconds = round(self.glancing + time.perf_counter() - began, 3)
-        self.notes.looks[step] = {**rounded(found), "seconds": seconds}
-        self.glancing = 0.0
+        self.notes.looks[step] = {**rounded(found), "seconds": round(time.perf_counter() - began, 3)}
         self.notes.save()
 
     def _means(self, end: int) -> dict[str, float]:
         """Over the glances of the steps up to `end`; none of negatives where there are none."""
-        near = [glance for glance in self.glances if end - SPAN < glance["step"] <= end]
+        near = [glance for step, glance in self.notes.glances.items() if end - SPAN < step <= end]
         return {name: fmean(glance[name] for glance in near) for name in MEANS if near[0][name] is not None}
 
 

@@ -221,7 +221,7 @@ class NoWaiting(TorchDispatchMode):
 @both_sides
 def test_sampling_never_waits(options, side, sparse, monkeypatch):
     monkeypatch.setattr(eans.kernels, "_choice", "reference")
-    monkeypatch.setattr(base, "nothing_left", lambda _: False)  # asks a CPU alone
+    monkeypatch.setattr(base, "may_look_at", lambda _: False)  # as on a GPU
     sampler = SANS(sparse, 8, false_negatives="resample", **options)
     with NoWaiting():
         negatives = sampler.sample(sparse.train, side, seeded())

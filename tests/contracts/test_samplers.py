@@ -160,7 +160,7 @@ def test_small_graphs(name, options, entities, side, make_graph):
 @pytest.mark.parametrize("policy", ["mask", "resample", "keep"])
 def test_draws_can_be_recorded(name, options, side, policy, make_graph, no_waiting, monkeypatch):
     """Nothing in a draw waits for a GPU."""
-    monkeypatch.setattr(base, "nothing_left", lambda _: False)  # asks a CPU alone
+    monkeypatch.setattr(base, "may_look_at", lambda _: False)  # as on a GPU
     graph = make_graph(30)
     sampler, generator = SAMPLERS[name](graph, 8, false_negatives=policy, uniform_share=0.2, **options), seeded()
     with no_waiting:

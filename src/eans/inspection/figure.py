@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eans.figures import COLOURS, figure, spread_apart
-from eans.inspection.records import Inspection, make_folder, short_names
+from eans.files import make_folder
+from eans.inspection.records import Inspection, short_names
 
 NAME = "inspection"
 STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))  # a second time through the colours, lines look different

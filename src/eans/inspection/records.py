@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from eans.errors import RunError
-from eans.files import atomic_write
+from eans.files import atomic_write, make_folder
 from eans.recipes import Recipe
 
 
@@ -124,11 +123,3 @@ def short_names(names: Sequence[str]) -> list[str]:
         differ = [place for place, found in enumerate(zip(*parts, strict=True)) if len(set(found)) > 1]
         last = ["/".join(part[place] for place in differ) or part[-1] for part in parts]
     return last if len(set(last)) == len(set(names)) else list(names)
-
-
-def make_folder(folder: Path) -> None:
-    """Make sure that there is a folder to write to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot create folder {folder}: {error.strerror}; choose another --out") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -197,12 +198,39 @@ class Sampler(nn.Module, ABC):
         with aside if self.false_negatives == "mask" else NO_CONTEXT:
             known = self.label(triples, side, entities)
         if self.false_negatives == "resample":
-            for _ in range(RESAMPLE_ROUNDS):
-                if nothing_left(known):
-                    break
-                entities = torch.where(known, self.propose(triples, side, generator), entities)
-                known = self.label(triples, side, entities)
+
+            def propose(triples: Tensor) -> Tensor:
+                return self.propose(triples, side, generator)
+
+            entities, known = self.draw_again(entities, known, triples, side, propose, RESAMPLE_ROUNDS)
         return Negatives(entities, known)
+
+    def draw_again(
+        self,
+        entities: Tensor,
+        known: Tensor,
+        triples: Tensor,
+        side: Side,
+        draw: Callable[[Tensor], Tensor],
+        rounds: int,
+    ) -> tuple[Tensor, Tensor]:
+        """Replace candidates ``[B, N]`` that are `known` ``[B, N]`` by what `draw` gives for their triples.
+
+        So many rounds, or until none is left. Returns the candidates and the labels of the last round. A GPU does all
+        rounds for all rows: it would have to be waited for to know which ones need them.
+        """
+        for _ in range(rounds):
+            if not may_look_at(known):
+                entities = torch.where(known, draw(triples), entities)
+                known = self.label(triples, side, entities)
+                continue
+            rows = known.any(1).nonzero()[:, 0]
+            if not len(rows):
+                break
+            changed = torch.where(known[rows], draw(triples[rows]), entities[rows])
+            entities = entities.index_copy(0, rows, changed)
+            known = known.index_copy(0, rows, self.label(triples[rows], side, changed))
+        return entities, known
 
     def label(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """Which candidates ``[B, N]`` the rule `known_true` calls false negatives: bool ``[B, N]``."""
@@ -210,6 +238,6 @@ class Sampler(nn.Module, ABC):
         return kernels.label(known, prefix, entities, self.num_entities, self.repeats_from)
 
 
-def nothing_left(known: Tensor) -> bool:
-    """Would further rounds of drawing again change nothing? A GPU is not asked: it would have to be waited for."""
-    return known.device.type == "cpu" and not bool(known.any())
+def may_look_at(tensor: Tensor) -> bool:
+    """May the values of a tensor decide what to do next? A GPU would have to be waited for."""
+    return tensor.device.type == "cpu"

@@ -108,10 +108,12 @@ class SANS(Sampler):
         negatives = super().sample(triples, side, generator, aside)
         if self.false_negatives != "resample":
             return negatives
-        entities, known = negatives.entities, negatives.known_true
-        for _ in range(UNIFORM_ROUNDS):
-            entities = torch.where(known, self.uniform(triples, generator), entities)
-            known = self.label(triples, side, entities)
+
+        def uniform(triples: Tensor) -> Tensor:
+            return self.uniform(triples, generator)
+
+        drawn = negatives.entities, negatives.known_true
+        entities, known = self.draw_again(*drawn, triples, side, uniform, UNIFORM_ROUNDS)
         return negatives._replace(entities=entities, known_true=known)
 
     def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:

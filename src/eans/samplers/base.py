@@ -224,12 +224,13 @@ class Sampler(nn.Module, ABC):
                 entities = torch.where(known, draw(triples), entities)
                 known = self.label(triples, side, entities)
                 continue
-            rows = known.any(1).nonzero()[:, 0]
-            if not len(rows):
+            row, place = known.nonzero(as_tuple=True)
+            if not len(row):
                 break
-            changed = torch.where(known[rows], draw(triples[rows]), entities[rows])
-            entities = entities.index_copy(0, rows, changed)
-            known = known.index_copy(0, rows, self.label(triples[rows], side, changed))
+            rows, among = torch.unique_consecutive(row, return_inverse=True)
+            changed = draw(triples[rows])[among, place]
+            entities = entities.index_put((row, place), changed)
+            known = known.index_put((row, place), self.label(triples[row], side, changed[:, None])[:, 0])
         return entities, known
 
     def label(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:

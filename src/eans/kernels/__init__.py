@@ -111,6 +111,8 @@ _HOMES: dict[str, dict[str, str]] = {
         "gather": "pending_tables",
         "group_means": "numba_tables",
         "half_products": "numba_tables",
+        "label": "numba_sampling",
+        "pick": "numba_sampling",
     },
 }
 

@@ -219,18 +219,21 @@ class Sampler(nn.Module, ABC):
         So many rounds, or until none is left. Returns the candidates and the labels of the last round. A GPU does all
         rounds for all rows: it would have to be waited for to know which ones need them.
         """
-        for _ in range(rounds):
-            if not may_look_at(known):
+        if not may_look_at(known):
+            for _ in range(rounds):
                 entities = torch.where(known, draw(triples), entities)
                 known = self.label(triples, side, entities)
-                continue
-            row, place = known.nonzero(as_tuple=True)
+            return entities, known
+        entities, known = entities.clone(), known.clone()
+        row, place = known.nonzero(as_tuple=True)
+        for _ in range(rounds):
             if not len(row):
                 break
             rows, among = torch.unique_consecutive(row, return_inverse=True)
             changed = draw(triples[rows])[among, place]
-            entities = entities.index_put((row, place), changed)
-            known = known.index_put((row, place), self.label(triples[row], side, changed[:, None])[:, 0])
+            again = self.label(triples[row], side, changed[:, None])[:, 0]
+            entities[row, place], known[row, place] = changed, again
+            row, place = row[again], place[again]
         return entities, known
 
     def label(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:

@@ -224,16 +224,19 @@ class Sampler(nn.Module, ABC):
                 entities = torch.where(known, draw(triples), entities)
                 known = self.label(triples, side, entities)
             return entities, known
-        entities, known = entities.clone(), known.clone()
         row, place = known.nonzero(as_tuple=True)
+        if not len(row):
+            return entities, known
+        entities, known = entities.clone(), known.clone()
+        keys, prefix = self.known.keys[side], self.known.prefix(triples, side)
         for _ in range(rounds):
-            if not len(row):
-                break
             rows, among = torch.unique_consecutive(row, return_inverse=True)
             changed = draw(triples[rows])[among, place]
-            again = self.label(triples[row], side, changed[:, None])[:, 0]
+            again = kernels.label(keys, prefix[row], changed[:, None], self.num_entities, None)[:, 0]
             entities[row, place], known[row, place] = changed, again
             row, place = row[again], place[again]
+            if not len(row):
+                break
         return entities, known
 
     def label(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:

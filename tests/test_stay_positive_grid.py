@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import stay_positive_grid as grid
-from benchmarks.cells import Cell, read_records
+from benchmarks.cells import RunSpec, read_records
 from eans.recipes import load
 
 RECORDS = read_records(grid.FILE)
@@ -38,7 +38,7 @@ def test_the_start_is_the_best_on_valid(name: str) -> None:
 def test_a_trial_is_run_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "trials.jsonl"
     small = ("model.dim=4", "train.steps=2", "train.batch_size=16")
-    cells = [Cell(f"{grid.GRAPH}/distmult/{grid.METHOD}", small)]
+    cells = [RunSpec(f"{grid.GRAPH}/distmult/{grid.METHOD}", small)]
     for _ in range(2):
         grid.run_trials(cells, file, 1)
     (record,) = read_records(file)

@@ -168,23 +168,23 @@ class Trainer:
         scores: Scores
         terms: LossTerms
         batch, negatives, scores, terms = self.work(rows, side)
-        if not self.steady:
-            self._observe(batch, negatives, scores, self._seeded(Purpose.OBSERVE))
         self.completed += 1
+        if not self.steady:
+            self._observe(self.completed, batch, negatives, scores, self._seeded(Purpose.OBSERVE))
         return terms
 
-    def _observe(self, batch: Batch, negatives: Negatives, scores: Scores, generator: torch.Generator) -> None:
-        """Show the sampler the step that is about to be complete."""
-        self.sampler.observe(
-            StepOutcome(self.completed + 1, self.model, batch.triples, batch.side, negatives, scores, generator)
-        )
+    def _observe(
+        self, step: int, batch: Batch, negatives: Negatives, scores: Scores, generator: torch.Generator
+    ) -> None:
+        """Show the sampler a finished step, by its number counted from 1."""
+        self.sampler.observe(StepOutcome(step, self.model, batch.triples, batch.side, negatives, scores, generator))
 
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """What the device does in a step, from batch to update, and what a steady sampler learns from it."""
         with self.optimizer.collecting():
             batch, negatives, scores, terms = self._update(rows, side)
         if self.steady:
-            self._observe(batch, negatives, scores, self.generator)
+            self._observe(self.completed + 1, batch, negatives, scores, self.generator)
         return batch, negatives, scores, terms
 
     def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:

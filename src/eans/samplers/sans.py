@@ -19,8 +19,8 @@ from eans.samplers.base import NO_CONTEXT, Negatives, Sampler
 from eans.samplers.pools import build_pools
 
 PoolKind = Literal["hops", "walks"]
-# Rounds of uniform draws for what resampling leaves; six are enough unless most of all entities are known answers.
-UNIFORM_ROUNDS = 6
+# Rounds of uniform draws for what resampling leaves, which is little; what is a known answer even then is masked.
+UNIFORM_ROUNDS = 2
 
 
 class SANS(Sampler):

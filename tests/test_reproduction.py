@@ -25,7 +25,7 @@ from eans.reproduction import FIGURES, TABLES, Cell, RunSpec, judge, read_cells,
 from eans.reproduction.plan import estimate, make_plan, missing, working_folder
 from eans.reproduction.published import drawn_from
 from eans.reproduction.report import measured_in, passes, summary
-from eans.reproduction.tables import duration, render, seeds, text_table, to_csv, to_json, to_latex, to_markdown
+from eans.reproduction.tables import render, seeds, text_table, to_csv, to_json, to_latex, to_markdown
 from helpers_reproduction import call, keep, made_up, memory, tiny_cell, write_cells
 from helpers_runs import eans, one_line, ring_graph
 
@@ -551,13 +551,6 @@ def test_the_report_and_its_files(some_records: Path, tmp_path: Path) -> None:
     assert one == "eans: error: --format 'html' is not one of table, markdown, latex, csv, json"
     in_the_way = out / "report.json" / "here"
     assert "cannot create folder" in one_line(eans("report", "--out", in_the_way).stderr)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (99.4, "99 s"), (3540, "59 min"), (11100, "3 h 05 min"), (4e6, "1,111 h 07 min")]
-)
-def test_durations(value: float | None, text: str) -> None:
-    assert duration(value) == text
 
 
 def test_other_cells_can_be_reported(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from eans.reproduction.published import read_cells, select
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import judge
 from eans.reproduction.running import outdated
-from eans.reproduction.tables import duration
 from eans.screen import console
+from eans.wording import duration
 
 
 def reproduce_with_display(

@@ -13,7 +13,8 @@ from eans.reproduction import figures
 from eans.reproduction.published import FIGURES, TABLES, Cell, drawn_from
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.report import RULE, Outcome, judge, summary
-from eans.reproduction.tables import TITLES, duration, to_markdown
+from eans.reproduction.tables import TITLES, to_markdown
+from eans.wording import duration
 
 HEAD = """\
 # Reproduction

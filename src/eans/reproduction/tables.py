@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from eans.reproduction.published import Cell
 from eans.reproduction.report import Outcome
+from eans.wording import duration
 
 FORMATS = ("table", "markdown", "latex", "csv", "json")
 TITLES = {
@@ -67,16 +68,6 @@ def signed(name: str, value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:+.0f}" if name == "mr" else f"{value:+.4f}"
-
-
-def duration(seconds: float | None) -> str:
-    """``99 s``, ``12 min``, ``3 h 05 min``; a dash for None."""
-    if seconds is None:
-        return "-"
-    if seconds < 180:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60:,} h {minutes % 60:02d} min"
 
 
 def columns(outcomes: Sequence[Outcome]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from eans.cli import main
-from eans.reproduction.published import Cell
+from eans.reproduction.cells import Cell
 from eans.reproduction.records import Record, RunSpec, write_record
 
 TINY = ("train.steps=20", "train.batch_size=16", "model.dim=4", "sampler.negatives=2", "train.log_every=5")

@@ -21,16 +21,19 @@ from eans import display_report
 from eans.errors import RunError, UsageError
 from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction import FIGURES, TABLES, Cell, RunSpec, judge, read_cells, read_records, records, select
+from eans.reproduction import FIGURES, PAPER_TABLES, TABLES, Cell, RunSpec, judge, read_records, records, select
+from eans.reproduction.columns import seeds
+from eans.reproduction.formats import in_full, render, to_csv, to_json, to_latex, to_markdown
 from eans.reproduction.plan import estimate, make_plan, missing, working_folder
-from eans.reproduction.published import drawn_from
-from eans.reproduction.report import measured_in, passes, summary
-from eans.reproduction.tables import render, seeds, text_table, to_csv, to_json, to_latex, to_markdown
+from eans.reproduction.published import read_published
+from eans.reproduction.report import summary
+from eans.reproduction.selection import drawn_from, read_cells
+from eans.reproduction.tables import AS_GOOD, AS_NEAR
 from helpers_reproduction import call, keep, made_up, memory, tiny_cell, write_cells
 from helpers_runs import eans, one_line, ring_graph
 
 ROOT = Path(__file__).resolve().parent.parent
-CELLS = read_cells()
+CELLS = read_published()
 
 
 def find(table: str, **fields: object) -> Cell:
@@ -45,7 +48,7 @@ def test_every_published_cell_is_there() -> None:
     counts = Counter(cell.table for cell in CELLS)
     expected = {"main": 62, "variance": 20, "small-n": 40, "one-negative": 10, "ablation": 8, "score-gap": 6}
     assert counts == expected
-    assert tuple(counts) == TABLES
+    assert tuple(counts) == PAPER_TABLES
     best = find("main", dataset="wn18rr", model="rotate", sampler="eans", self_adversarial=True)
     assert best.values == {"mr": 3402.0, "mrr": 0.489, "hits10": 0.576}
     assert best["own"] is True
@@ -107,7 +110,7 @@ def test_figures_draw_from_runs_that_tables_share() -> None:
 def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "cells.toml").write_text(text, "utf-8")
     with pytest.raises(UsageError, match=message):
-        read_cells(tmp_path / "cells.toml")
+        read_published(tmp_path / "cells.toml")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
 def test_wrong_fields_of_a_cell(fields: dict[str, object], message: str, tmp_path: Path) -> None:
     file = write_cells(tmp_path / "cells.toml", tiny_cell(), tiny_cell(**fields))
     with pytest.raises(UsageError, match=re.escape(f"{file}: cell 2: {message}")):
-        read_cells(file)
+        read_published(file)
 
 
 # --- choosing -------------------------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ def test_names_choose_tables_and_figures() -> None:
     order = select(CELLS, ["order"])
     assert (order.cells, order.figures) == ((), ("order",))
     everything = select(CELLS)
-    assert (everything.tables, everything.figures) == (TABLES, FIGURES)
+    assert (everything.tables, everything.figures) == (PAPER_TABLES, FIGURES)
 
 
 def test_only_filters_by_any_field() -> None:
@@ -229,6 +232,7 @@ LOOK = {"step": 1000, "positive_score": -0.3, "negative_score": -1.7}
         ({"test": {"both": {"mr": 1.0, "mrr": math.nan, "hits@10": 0.5}}}, "field 'test.both.mrr' is nan, not a numb"),
         ({"test": [1]}, "field 'test.both.mr' is missing"),
         ({"protocol": {}}, "field 'protocol.ties' is missing"),
+        ({"valid": {"both": {"mrr": None}}}, "field 'valid.both.mrr' is None, not a number"),
         ({"runs_at_a_time": 0}, "field 'runs_at_a_time' is 0, not a number from 1 on"),
         ({"total_seconds": "1"}, "field 'total_seconds' is '1', not a number"),
         ({"commit": 7}, "field 'commit' is 7, not text"),
@@ -267,7 +271,8 @@ def test_committed_records_have_the_names_of_their_runs() -> None:
     records = read_records(ROOT / "records" / "paper")
     assert len(records) >= 4
     assert [record.file for record in records.values()] == [f"{spec.name}.json" for spec in records]
-    known = {cell.run().settings for cell in [*CELLS, *(cell for name in FIGURES for cell in drawn_from(name, CELLS))]}
+    drawn = [cell for name in FIGURES for cell in drawn_from(name, CELLS)]
+    known = {cell.run().settings for cell in [*read_cells(), *drawn]}
     assert {spec.settings for spec in records} <= known
 
 
@@ -369,7 +374,9 @@ def test_the_working_folder_is_not_among_the_records() -> None:
     ],
 )
 def test_pass_rule(mrr: float, hits10: float, verdict: bool) -> None:
-    assert passes({"mr": 169.0, "mrr": 0.338, "hits10": 0.526}, {"mr": 9999.0, "mrr": mrr, "hits10": hits10}) is verdict
+    published, measured = {"mr": 169.0, "mrr": 0.338, "hits10": 0.526}, {"mr": 9999.0, "mrr": mrr, "hits10": hits10}
+    assert AS_GOOD.passes(published, measured) is verdict
+    assert all(TABLES[name].rule is AS_GOOD for name in PAPER_TABLES if name != "score-gap")
 
 
 @pytest.mark.parametrize(
@@ -384,7 +391,8 @@ def test_pass_rule(mrr: float, hits10: float, verdict: bool) -> None:
 )
 def test_pass_rule_of_scores(positive: float, negative: float, verdict: bool) -> None:
     published = {"positive_score": -0.258, "negative_score": -5.805}
-    assert passes(published, {"positive_score": positive, "negative_score": negative}) is verdict
+    assert AS_NEAR.passes(published, {"positive_score": positive, "negative_score": negative}) is verdict
+    assert TABLES["score-gap"].rule is AS_NEAR
 
 
 def test_means_and_standard_errors_by_hand() -> None:
@@ -412,14 +420,14 @@ def test_scores_come_from_the_analysis_at_their_step() -> None:
     assert outcome.measured == {"positive_score": -0.3, "negative_score": -1.7}
     assert outcome.passed is True
     (record,) = memory(made_up(cell.run())).values()
-    assert measured_in(record, cell) is None
+    assert TABLES["score-gap"].measure.take(record, cell) is None
 
 
 def test_seeds_of_different_recipes_are_told() -> None:
     cell = find("main", dataset="fb15k-237", model="transe", sampler="eans", self_adversarial=True)
     contents = [made_up(cell.run(seed), recipe_hash=f"hash{seed}") for seed in (0, 1)]
     (outcome,) = judge([cell], memory(*contents))
-    assert text_table([outcome]).rows[0][-3] == "fail (recipes differ)"
+    assert in_full([outcome])[""].rows[0][-3] == "fail (recipes differ)"
     contents[1]["recipe_hash"] = "hash0"
     assert not judge([cell], memory(*contents))[0].recipes_differ
 

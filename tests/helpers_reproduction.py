@@ -76,6 +76,11 @@ def keep(folder: Path, spec: RunSpec, *numbers: float, **fields: Any) -> Record:
     return write_record(folder, spec, made_up(spec, *numbers, **fields))
 
 
+def valid(mrr: float) -> dict[str, Any]:
+    """The field ``valid`` of a record with this MRR."""
+    return {"both": {"mrr": mrr}}
+
+
 def memory(*contents: dict[str, Any]) -> dict[RunSpec, Record]:
     """Made-up records as `read_records` returns them."""
     records = [Record(f"{number}.json", content) for number, content in enumerate(contents)]

@@ -29,7 +29,7 @@ from eans.reproduction.published import read_published
 from eans.reproduction.report import summary
 from eans.reproduction.selection import drawn_from, read_cells
 from eans.reproduction.tables import AS_GOOD, AS_NEAR
-from helpers_reproduction import call, keep, made_up, memory, tiny_cell, write_cells
+from helpers_reproduction import call, keep, made_up, memory, tiny_cell, valid, write_cells
 from helpers_runs import eans, one_line, ring_graph
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -165,6 +165,12 @@ def test_only_filters_by_any_field() -> None:
     ("arguments", "message"),
     [
         ((["mian"],), "unknown table or figure 'mian'; did you mean 'main'?"),
+        (
+            (["bets"],),
+            "did you mean 'best'? (one of main, variance, small-n, one-negative, ablation, score-gap, best, choi",
+        ),
+        ((["best"], "sampler=eans"), "no cell of best fulfils --only sampler=eans"),
+        ((["choices"], "model=complex"), "no cell of choices fulfils --only model=complex"),
         (([], "modle=rotate"), "unknown key 'modle'; did you mean 'model'?"),
         (([], "model=rotat"), "no cell has model=rotat; did you mean 'rotate'?"),
         (([], "negatives=3"), "no cell has negatives=3 (one of 1, 16, 4, 8)"),
@@ -490,22 +496,30 @@ def test_tables_for_people(some_records: Path) -> None:
 def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """For all tables, with a standard error and both marks everywhere."""
     contents = {}
-    for spec in [cell.run(seed) for cell in CELLS for seed in range(3)]:
+    cells = read_cells()
+    for spec in [cell.run(seed) for cell in cells for seed in range(3)]:
         scores = {"positive_score": -0.3 - spec.seed, "negative_score": -5.8 + spec.seed}
         analysis = [{"step": step, **scores} for step in (1_000, 10_000, 100_000)]
         numbers = (0.3 + 0.01 * spec.seed, 0.5 + 0.01 * spec.seed)
-        contents[spec] = made_up(spec, *numbers, analysis=analysis, recipe_hash=str(spec.seed))
+        more = {"valid": valid(0.3), "seconds": 7500.0, "recipe_hash": str(spec.seed)}
+        contents[spec] = made_up(spec, *numbers, analysis=analysis, **more)
     monkeypatch.setattr(display_report, "console", lambda: Console(width=80, highlight=False, markup=False))
-    for found in (judge(CELLS, memory(*contents.values())), judge(CELLS, {})):
+    for found in (judge(cells, memory(*contents.values())), judge(cells, {})):
         display_report.show_report(found)
         out = capsys.readouterr().out
         tables, _, rest = out.rpartition("\n\n")
         lines = tables.splitlines()
         assert "…" not in out
         assert max(map(len, lines)) <= 80
-        assert len(re.findall(r"(?:pass|fail|not run)[*!]*$", tables, re.MULTILINE)) == len(CELLS)  # none is folded
+        judged = [cell for cell in cells if TABLES[cell.table].rule]
+        assert len(re.findall(r"(?:pass|fail|not run)[*!]*$", tables, re.MULTILINE)) == len(judged)  # none is folded
+        others = [cell["setting"] for cell in cells if cell not in judged]
+        assert all(any(line.startswith(setting) for line in lines) for setting in others)
         assert "Few negatives (small-n): WN18RR" in lines
         assert "Ablation (ablation): FB15k-237, RotatE" in lines
+        assert "Beyond the paper (best): WN18RR" in lines
+        place = lines.index("Labels of false negatives, WN18RR, RotatE, EANS + self-adv.")
+        assert lines[place - 1] == "What the open choices do (choices):"
         assert "'*' marks numbers that the paper takes from earlier work" in rest
         assert ("'!' marks" in rest) == (found[0].passed is not None)
 

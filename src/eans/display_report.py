@@ -84,6 +84,8 @@ def show_report(outcomes: Sequence[Outcome]) -> None:
             texts, gap = LAYOUTS[name].brief(rows), 1
         for title, text in texts.items():
             heading = f"{TABLES[name].title} ({name}){title and f': {title}'}"
+            if len(heading) > screen.width:
+                heading = heading.replace(": ", ":\n", 1)
             screen.print(heading, style="bold", soft_wrap=True)
             screen.print(rich_table(text, gap))
             screen.print()

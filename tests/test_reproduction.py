@@ -586,7 +586,7 @@ REPORT = """
 import sys
 from eans.cli import main
 try:
-    main(["report", "main", "--records", sys.argv[1], "--format", sys.argv[2]])
+    main(["report", "main", "best", "choices", "--records", sys.argv[1], "--format", sys.argv[2]])
 except SystemExit as end:
     loaded = [name for name in ("torch", "numpy", "matplotlib") if name in sys.modules]
     print("LOADED", loaded, end.code)

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from eans.reproduction.published import read_cells
+from eans.reproduction.published import read_published
 from eans.reproduction.records import RunSpec
 
 RECORDS = Path(__file__).resolve().parent.parent / "records"
@@ -29,7 +29,7 @@ def parse(text: str, seed: int) -> RunSpec:
 
 def published() -> dict[str, tuple[float, float]]:
     """MRR and Hits@10 that the paper's main table prints, by recipe."""
-    return {cell.run().recipe: (cell["mrr"], cell["hits10"]) for cell in read_cells() if cell.table == "main"}
+    return {cell.run().recipe: (cell["mrr"], cell["hits10"]) for cell in read_published() if cell.table == "main"}
 
 
 def recipe_of(record: dict[str, Any]) -> str:

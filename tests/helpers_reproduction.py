@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from eans.cli import main
-from eans.reproduction.published import Cell
+from eans.reproduction.cells import Cell
 from eans.reproduction.records import Record, RunSpec, write_record
 
 TINY = ("train.steps=20", "train.batch_size=16", "model.dim=4", "sampler.negatives=2", "train.log_every=5")
@@ -74,6 +74,11 @@ def made_up(spec: RunSpec, mrr: float = 0.3, hits10: float = 0.5, mr: float = 20
 def keep(folder: Path, spec: RunSpec, *numbers: float, **fields: Any) -> Record:
     """Write a made-up record."""
     return write_record(folder, spec, made_up(spec, *numbers, **fields))
+
+
+def valid(mrr: float) -> dict[str, Any]:
+    """The field ``valid`` of a record with this MRR."""
+    return {"both": {"mrr": mrr}}
 
 
 def memory(*contents: dict[str, Any]) -> dict[RunSpec, Record]:

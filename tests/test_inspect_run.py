@@ -20,7 +20,7 @@ from eans.api import Listener
 from eans.fitting import Interrupted
 from eans.graph import RELATION, SIDES, KnowledgeGraph, Vocabulary, column
 from eans.inspection.charts import for_page, occupied
-from eans.inspection.page import duration, facts, number, render
+from eans.inspection.page import facts, number, render
 from eans.inspection.report import PER_RELATION
 from helpers_runs import one_line, ring_graph
 
@@ -245,13 +245,6 @@ def test_the_same_run_is_the_same_page(run: Path, page: str) -> None:
 
 
 def test_numbers_as_they_are_written() -> None:
-    assert [duration(seconds) for seconds in (3.14, 119.0, 121.0, 3599.0, 7300.0)] == [
-        "3.1 s",
-        "119.0 s",
-        "2 min",
-        "1 h 0 min",
-        "2 h 2 min",
-    ]
     assert (number(None), number(1234.5, 1)) == ("–", "1,234.5")
     assert occupied([0, 1, 2, 3, 4], [0, 2, 0, 0], [0, 0, 1, 0]) == (1, 3)
     words = for_page('<?xml?><svg width="9pt" height="3pt" viewBox="0"><g id="text_1"/></svg>', 'a "b" & <c>')

@@ -21,16 +21,19 @@ from eans import display_report
 from eans.errors import RunError, UsageError
 from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction import FIGURES, TABLES, Cell, RunSpec, judge, read_cells, read_records, records, select
+from eans.reproduction import FIGURES, PAPER_TABLES, TABLES, Cell, RunSpec, judge, read_records, records, select
+from eans.reproduction.columns import seeds
+from eans.reproduction.formats import in_full, render, to_csv, to_json, to_latex, to_markdown
 from eans.reproduction.plan import estimate, make_plan, missing, working_folder
-from eans.reproduction.published import drawn_from
-from eans.reproduction.report import measured_in, passes, summary
-from eans.reproduction.tables import duration, render, seeds, text_table, to_csv, to_json, to_latex, to_markdown
-from helpers_reproduction import call, keep, made_up, memory, tiny_cell, write_cells
+from eans.reproduction.published import read_published
+from eans.reproduction.report import summary
+from eans.reproduction.selection import drawn_from, read_cells
+from eans.reproduction.tables import AS_GOOD, AS_NEAR
+from helpers_reproduction import call, keep, made_up, memory, tiny_cell, valid, write_cells
 from helpers_runs import eans, one_line, ring_graph
 
 ROOT = Path(__file__).resolve().parent.parent
-CELLS = read_cells()
+CELLS = read_published()
 
 
 def find(table: str, **fields: object) -> Cell:
@@ -45,7 +48,7 @@ def test_every_published_cell_is_there() -> None:
     counts = Counter(cell.table for cell in CELLS)
     expected = {"main": 62, "variance": 20, "small-n": 40, "one-negative": 10, "ablation": 8, "score-gap": 6}
     assert counts == expected
-    assert tuple(counts) == TABLES
+    assert tuple(counts) == PAPER_TABLES
     best = find("main", dataset="wn18rr", model="rotate", sampler="eans", self_adversarial=True)
     assert best.values == {"mr": 3402.0, "mrr": 0.489, "hits10": 0.576}
     assert best["own"] is True
@@ -107,7 +110,7 @@ def test_figures_draw_from_runs_that_tables_share() -> None:
 def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "cells.toml").write_text(text, "utf-8")
     with pytest.raises(UsageError, match=message):
-        read_cells(tmp_path / "cells.toml")
+        read_published(tmp_path / "cells.toml")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
 def test_wrong_fields_of_a_cell(fields: dict[str, object], message: str, tmp_path: Path) -> None:
     file = write_cells(tmp_path / "cells.toml", tiny_cell(), tiny_cell(**fields))
     with pytest.raises(UsageError, match=re.escape(f"{file}: cell 2: {message}")):
-        read_cells(file)
+        read_published(file)
 
 
 # --- choosing -------------------------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ def test_names_choose_tables_and_figures() -> None:
     order = select(CELLS, ["order"])
     assert (order.cells, order.figures) == ((), ("order",))
     everything = select(CELLS)
-    assert (everything.tables, everything.figures) == (TABLES, FIGURES)
+    assert (everything.tables, everything.figures) == (PAPER_TABLES, FIGURES)
 
 
 def test_only_filters_by_any_field() -> None:
@@ -162,6 +165,12 @@ def test_only_filters_by_any_field() -> None:
     ("arguments", "message"),
     [
         ((["mian"],), "unknown table or figure 'mian'; did you mean 'main'?"),
+        (
+            (["bets"],),
+            "did you mean 'best'? (one of main, variance, small-n, one-negative, ablation, score-gap, best, choi",
+        ),
+        ((["best"], "sampler=eans"), "no cell of best fulfils --only sampler=eans"),
+        ((["choices"], "model=complex"), "no cell of choices fulfils --only model=complex"),
         (([], "modle=rotate"), "unknown key 'modle'; did you mean 'model'?"),
         (([], "model=rotat"), "no cell has model=rotat; did you mean 'rotate'?"),
         (([], "negatives=3"), "no cell has negatives=3 (one of 1, 16, 4, 8)"),
@@ -229,6 +238,7 @@ LOOK = {"step": 1000, "positive_score": -0.3, "negative_score": -1.7}
         ({"test": {"both": {"mr": 1.0, "mrr": math.nan, "hits@10": 0.5}}}, "field 'test.both.mrr' is nan, not a numb"),
         ({"test": [1]}, "field 'test.both.mr' is missing"),
         ({"protocol": {}}, "field 'protocol.ties' is missing"),
+        ({"valid": {"both": {"mrr": None}}}, "field 'valid.both.mrr' is None, not a number"),
         ({"runs_at_a_time": 0}, "field 'runs_at_a_time' is 0, not a number from 1 on"),
         ({"total_seconds": "1"}, "field 'total_seconds' is '1', not a number"),
         ({"commit": 7}, "field 'commit' is 7, not text"),
@@ -267,7 +277,8 @@ def test_committed_records_have_the_names_of_their_runs() -> None:
     records = read_records(ROOT / "records" / "paper")
     assert len(records) >= 4
     assert [record.file for record in records.values()] == [f"{spec.name}.json" for spec in records]
-    known = {cell.run().settings for cell in [*CELLS, *(cell for name in FIGURES for cell in drawn_from(name, CELLS))]}
+    drawn = [cell for name in FIGURES for cell in drawn_from(name, CELLS)]
+    known = {cell.run().settings for cell in [*read_cells(), *drawn]}
     assert {spec.settings for spec in records} <= known
 
 
@@ -369,7 +380,9 @@ def test_the_working_folder_is_not_among_the_records() -> None:
     ],
 )
 def test_pass_rule(mrr: float, hits10: float, verdict: bool) -> None:
-    assert passes({"mr": 169.0, "mrr": 0.338, "hits10": 0.526}, {"mr": 9999.0, "mrr": mrr, "hits10": hits10}) is verdict
+    published, measured = {"mr": 169.0, "mrr": 0.338, "hits10": 0.526}, {"mr": 9999.0, "mrr": mrr, "hits10": hits10}
+    assert AS_GOOD.passes(published, measured) is verdict
+    assert all(TABLES[name].rule is AS_GOOD for name in PAPER_TABLES if name != "score-gap")
 
 
 @pytest.mark.parametrize(
@@ -384,7 +397,8 @@ def test_pass_rule(mrr: float, hits10: float, verdict: bool) -> None:
 )
 def test_pass_rule_of_scores(positive: float, negative: float, verdict: bool) -> None:
     published = {"positive_score": -0.258, "negative_score": -5.805}
-    assert passes(published, {"positive_score": positive, "negative_score": negative}) is verdict
+    assert AS_NEAR.passes(published, {"positive_score": positive, "negative_score": negative}) is verdict
+    assert TABLES["score-gap"].rule is AS_NEAR
 
 
 def test_means_and_standard_errors_by_hand() -> None:
@@ -412,14 +426,14 @@ def test_scores_come_from_the_analysis_at_their_step() -> None:
     assert outcome.measured == {"positive_score": -0.3, "negative_score": -1.7}
     assert outcome.passed is True
     (record,) = memory(made_up(cell.run())).values()
-    assert measured_in(record, cell) is None
+    assert TABLES["score-gap"].measure.take(record, cell) is None
 
 
 def test_seeds_of_different_recipes_are_told() -> None:
     cell = find("main", dataset="fb15k-237", model="transe", sampler="eans", self_adversarial=True)
     contents = [made_up(cell.run(seed), recipe_hash=f"hash{seed}") for seed in (0, 1)]
     (outcome,) = judge([cell], memory(*contents))
-    assert text_table([outcome]).rows[0][-3] == "fail (recipes differ)"
+    assert in_full([outcome])[""].rows[0][-3] == "fail (recipes differ)"
     contents[1]["recipe_hash"] = "hash0"
     assert not judge([cell], memory(*contents))[0].recipes_differ
 
@@ -482,22 +496,30 @@ def test_tables_for_people(some_records: Path) -> None:
 def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """For all tables, with a standard error and both marks everywhere."""
     contents = {}
-    for spec in [cell.run(seed) for cell in CELLS for seed in range(3)]:
+    cells = read_cells()
+    for spec in [cell.run(seed) for cell in cells for seed in range(3)]:
         scores = {"positive_score": -0.3 - spec.seed, "negative_score": -5.8 + spec.seed}
         analysis = [{"step": step, **scores} for step in (1_000, 10_000, 100_000)]
         numbers = (0.3 + 0.01 * spec.seed, 0.5 + 0.01 * spec.seed)
-        contents[spec] = made_up(spec, *numbers, analysis=analysis, recipe_hash=str(spec.seed))
+        more = {"valid": valid(0.3), "seconds": 7500.0, "recipe_hash": str(spec.seed)}
+        contents[spec] = made_up(spec, *numbers, analysis=analysis, **more)
     monkeypatch.setattr(display_report, "console", lambda: Console(width=80, highlight=False, markup=False))
-    for found in (judge(CELLS, memory(*contents.values())), judge(CELLS, {})):
+    for found in (judge(cells, memory(*contents.values())), judge(cells, {})):
         display_report.show_report(found)
         out = capsys.readouterr().out
         tables, _, rest = out.rpartition("\n\n")
         lines = tables.splitlines()
         assert "…" not in out
         assert max(map(len, lines)) <= 80
-        assert len(re.findall(r"(?:pass|fail|not run)[*!]*$", tables, re.MULTILINE)) == len(CELLS)  # none is folded
+        judged = [cell for cell in cells if TABLES[cell.table].rule]
+        assert len(re.findall(r"(?:pass|fail|not run)[*!]*$", tables, re.MULTILINE)) == len(judged)  # none is folded
+        others = [cell["setting"] for cell in cells if cell not in judged]
+        assert all(any(line.startswith(setting) for line in lines) for setting in others)
         assert "Few negatives (small-n): WN18RR" in lines
         assert "Ablation (ablation): FB15k-237, RotatE" in lines
+        assert "Beyond the paper (best): WN18RR" in lines
+        place = lines.index("Labels of false negatives, WN18RR, RotatE, EANS + self-adv.")
+        assert lines[place - 1] == "What the open choices do (choices):"
         assert "'*' marks numbers that the paper takes from earlier work" in rest
         assert ("'!' marks" in rest) == (found[0].passed is not None)
 
@@ -553,13 +575,6 @@ def test_the_report_and_its_files(some_records: Path, tmp_path: Path) -> None:
     assert "cannot create folder" in one_line(eans("report", "--out", in_the_way).stderr)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (99.4, "99 s"), (3540, "59 min"), (11100, "3 h 05 min"), (4e6, "1,111 h 07 min")]
-)
-def test_durations(value: float | None, text: str) -> None:
-    assert duration(value) == text
-
-
 def test_other_cells_can_be_reported(tmp_path: Path) -> None:
     file = write_cells(tmp_path / "cells.toml", tiny_cell())
     keep(tmp_path / "records", tiny_cell().run(), 0.3, 0.5)
@@ -571,7 +586,7 @@ REPORT = """
 import sys
 from eans.cli import main
 try:
-    main(["report", "main", "--records", sys.argv[1], "--format", sys.argv[2]])
+    main(["report", "main", "best", "choices", "--records", sys.argv[1], "--format", sys.argv[2]])
 except SystemExit as end:
     loaded = [name for name in ("torch", "numpy", "matplotlib") if name in sys.modules]
     print("LOADED", loaded, end.code)

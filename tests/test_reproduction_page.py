@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eans.reproduction import FIGURES, TABLES, RunSpec, figures, page, read_cells, read_records
-from eans.reproduction.published import drawn_from
+from eans.reproduction.selection import drawn_from
 from helpers_reproduction import call, keep, made_up, memory
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -202,8 +202,9 @@ TablesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TABLE|FIGURE]...",
-        help="main, variance, small-n, one-negative, ablation, score-gap; small-n, negative-cdf,"
-        " substitution-histogram, order. Default: all.",
+        help="The paper's tables: main, variance, small-n, one-negative, ablation, score-gap; its figures: small-n,"
+        " negative-cdf, substitution-histogram, order. More tables: best (the best recipes against the best published),"
+        " choices (what the paper leaves open). Default: the paper's.",
     ),
 ]
 
@@ -219,7 +220,7 @@ def reproduce(
     workers: Annotated[int, typer.Option(help="Runs at a time.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
-    """Run what the paper's tables and figures need and has no record yet, then report. Ctrl-C loses nothing."""
+    """Run what tables and figures need and has no record yet, then report. Ctrl-C loses nothing."""
     from eans.display_reproduction import reproduce_with_display
 
     if not reproduce_with_display(tables or [], only, seeds, device, records, cells, workers, dry_run):
@@ -236,7 +237,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Folder for the tables in all formats, and the figures.")] = None,
     page: Annotated[Path | None, typer.Option(help="Write the page of the documentation to this file instead.")] = None,
 ) -> None:
-    """The paper's tables, published and measured side by side, from run records."""
+    """The paper's tables and more, published and measured side by side, from run records."""
     from eans.display_report import report_cells_with_display
 
     report_cells_with_display(tables or [], only, records, cells, format, out, page)

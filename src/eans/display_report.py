@@ -6,29 +6,21 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
+from rich.console import Console
 from rich.table import Table
 
 from eans.errors import UsageError
 from eans.files import atomic_write, make_folder
 from eans.reproduction import figures, page
-from eans.reproduction.published import Selection, read_cells, select
+from eans.reproduction.columns import Text
+from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_latex, to_markdown
+from eans.reproduction.layouts import LAYOUTS
 from eans.reproduction.records import Record, RunSpec, read_records
-from eans.reproduction.report import RULE, Outcome, judge, summary
-from eans.reproduction.tables import (
-    FORMATS,
-    MARKS,
-    TITLES,
-    Text,
-    brief_tables,
-    by_table,
-    render,
-    text_table,
-    to_csv,
-    to_json,
-    to_latex,
-    to_markdown,
-)
+from eans.reproduction.report import Outcome, by_table, judge, summaries
+from eans.reproduction.selection import Selection, read_cells, select
+from eans.reproduction.tables import TABLES, rules_in_words
 from eans.screen import choose, console
 
 
@@ -47,14 +39,14 @@ def report_cells_with_display(
         if names or only or out is not None or format_ != "table":
             raise UsageError("--page is about everything: no TABLE, --only, --format or --out beside it")
         require_place(page_file)
-    published = read_cells(cells)
-    selection = select(published, names, only)
+    known = read_cells(cells)
+    selection = select(known, names, only)
     if not records.exists():
         raise UsageError(f"there is no folder {records}; name one of run records with --records")
     found = read_records(records)
     outcomes = judge(selection.cells, found)
     if page_file is not None:
-        page.write(page_file, published, found, records)
+        page.write(page_file, known, found, records)
         print(f"wrote {page_file}", file=sys.stderr)
         return
     if out is not None:
@@ -82,35 +74,37 @@ def require_place(page_file: Path) -> None:
 
 
 def show_report(outcomes: Sequence[Outcome]) -> None:
-    """The tables, the rule, and how many cells pass."""
+    """The tables, how many cells pass, by which rule, and notes."""
     screen = console()
-    verdicts = ""
-    for name, rows in by_table(outcomes).items():
-        texts, gap = {"": text_table(rows)}, 2
-        table = rich_table(texts[""], gap)
-        if screen.measure(table, options=screen.options.update(max_width=10_000)).maximum > screen.width:
-            texts, gap = brief_tables(rows), 1
+    tables = by_table(outcomes)
+    notes: list[str] = []
+    for name, rows in tables.items():
+        texts, gap = LAYOUTS[name].full(rows), 2
+        if any(width(rich_table(text, gap), screen) > screen.width for text in texts.values()):
+            texts, gap = LAYOUTS[name].brief(rows), 1
         for title, text in texts.items():
-            screen.print(f"{TITLES[name]} ({name}){title and f': {title}'}", style="bold", soft_wrap=True)
+            heading = f"{TABLES[name].title} ({name}){title and f': {title}'}"
+            if len(heading) > screen.width:
+                heading = heading.replace(": ", ":\n", 1)
+            screen.print(heading, style="bold", soft_wrap=True)
             screen.print(rich_table(text, gap))
             screen.print()
-            verdicts += "".join(row[text.header.index("verdict")] for row in text.rows)
-    if outcomes:
-        screen.print(summary(outcomes), soft_wrap=True)
-        screen.print(RULE, soft_wrap=True)
-    for mark, meaning in MARKS.items():
-        if mark in verdicts:
-            screen.print(f"'{mark}' marks {meaning}", soft_wrap=True)
+            notes += text.notes
+    for line in dict.fromkeys([*summaries(outcomes), *rules_in_words(tuple(tables)), *notes]):
+        screen.print(line, soft_wrap=True)
+
+
+def width(table: Table, screen: Console) -> int:
+    """The columns that a table takes where nothing is folded."""
+    return screen.measure(table, options=screen.options.update(max_width=10_000)).maximum
 
 
 def rich_table(text: Text, gap: int) -> Table:
     """A table for the console, with so many spaces between two columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 0, 0, gap), header_style="bold")
     for place, heading in enumerate(text.header):
-        left = place < text.labels or heading == "hardware"
-        for word in ("published", "paper"):
-            heading = heading.replace(f" {word}", f"\n{word}")
-        table.add_column(heading, justify="left" if left else "right", vertical="bottom", overflow="fold")
+        justify: Literal["left", "right"] = "left" if text.is_left(place) else "right"
+        table.add_column(heading.replace(" ", "\n"), justify=justify, vertical="bottom", overflow="fold")
     for row in text.rows:
         table.add_row(*row)
     return table

@@ -21,12 +21,12 @@ from eans.fitting import Interrupted
 from eans.recipes import load
 from eans.reproduction.plan import PlannedRun, estimate, make_plan, missing, working_folder
 from eans.reproduction.pool import Event, Settings, run_all
-from eans.reproduction.published import read_cells, select
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import judge
 from eans.reproduction.running import outdated
-from eans.reproduction.tables import duration
+from eans.reproduction.selection import read_cells, select
 from eans.screen import console
+from eans.wording import duration
 
 
 def reproduce_with_display(
@@ -43,10 +43,10 @@ def reproduce_with_display(
     for option, value in (("--seeds", seeds), ("--workers", workers)):
         if value < 1:
             raise UsageError(f"{option} must be at least 1, got {value}")
-    published = read_cells(cells)
-    selection = select(published, names, only)
+    known = read_cells(cells)
+    selection = select(known, names, only)
     found = read_records(records)
-    plan = make_plan(selection, published, seeds, found)
+    plan = make_plan(selection, known, seeds, found)
     todo = missing(plan)
     hardware = hardware_name(choose_device(device))
     show_plan(plan, found, hardware)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from eans._version import __version__
 from eans.figures import require_matplotlib
 from eans.inspection.charts import draw_charts
+from eans.wording import duration
 
 TEMPLATE = "report.html.jinja"
 METRICS = (("mr", "MR"), ("mrr", "MRR"), ("hits@1", "Hits@1"), ("hits@3", "Hits@3"), ("hits@10", "Hits@10"))
@@ -89,11 +90,3 @@ def number(value: float | None, places: int = 3) -> str:
 def count(value: int | None) -> str:
     """``1234`` -> ``1,234``; nothing for None."""
     return "" if value is None else f"{value:,}"
-
-
-def duration(seconds: float) -> str:
-    """``4000`` -> ``1 h 7 min``."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

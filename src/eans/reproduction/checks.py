@@ -66,6 +66,7 @@ RECORD_MAY: Kinds = {
     "versions": TEXTS,
     "total_seconds": NUMBER,
     "runs_at_a_time": Kind("a number from 1 on", lambda value: is_number(value) and value >= 1),
+    "valid.both.mrr": NUMBER,
     "analysis": Kind("a list of tables", lambda value: isinstance(value, list)),
 }
 LOOK: Kinds = {"step": COUNT}

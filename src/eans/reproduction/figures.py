@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from eans.figures import COLOURS, GREY, figure, require_matplotlib
-from eans.reproduction.published import Cell
+from eans.reproduction.cells import Cell
+from eans.reproduction.labels import DATASETS, MODELS, NUMBERS
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.report import judge
-from eans.reproduction.tables import DATASETS, MODELS, NUMBERS
 
 Records = Mapping[RunSpec, Record]
 GRID: Any = {"color": "#E5E5E5", "linewidth": 0.6}

@@ -10,10 +10,16 @@ from pathlib import Path
 
 from eans.files import atomic_write
 from eans.reproduction import figures
-from eans.reproduction.published import FIGURES, TABLES, Cell, drawn_from
+from eans.reproduction.cells import Cell
+from eans.reproduction.choices import question_texts
+from eans.reproduction.columns import grouped
+from eans.reproduction.formats import in_full, markdown_table, to_markdown
+from eans.reproduction.labels import dataset, model
 from eans.reproduction.records import Record, RunSpec
-from eans.reproduction.report import RULE, Outcome, judge, summary
-from eans.reproduction.tables import TITLES, duration, to_markdown
+from eans.reproduction.report import Outcome, by_table, from_paper, judge, summary
+from eans.reproduction.selection import FIGURES, drawn_from
+from eans.reproduction.tables import PAPER_TABLES, TABLES, rules_in_words
+from eans.wording import duration
 
 HEAD = """\
 # Reproduction
@@ -23,6 +29,7 @@ src/eans/reproduction/notes.md. -->
 
 The tables and figures of Je, *Entity Aware Negative Sampling with Auxiliary Loss of False Negative Prediction for
 Knowledge Graph Embedding* (Findings of EMNLP 2022), with what this library measures beside what the paper prints.
+Two tables more: [beyond the paper](#beyond-the-paper), and [what the open choices do](#what-the-open-choices-do).
 
 ```sh
 eans reproduce main --only model=rotate,dataset=wn18rr --dry-run   # what it would run, and for how long
@@ -48,19 +55,25 @@ def render(cells: Sequence[Cell], records: Mapping[RunSpec, Record], folder: Pat
     outcomes = judge(cells, records)
     notes = read_notes()
     name = folder.as_posix()
-    parts = [HEAD.format(records=name), wrapped(HOW.format(records=name, rule=RULE))]
-    parts += [f"All in all: {summary(outcomes)}.", notes["general"]]
+    parts = [HEAD.format(records=name), wrapped(HOW.format(records=name, rule=" ".join(rules_in_words(PAPER_TABLES))))]
+    parts += [f"All in all: {summary(from_paper(outcomes))}.", notes["general"]]
     parts += ["## How it was measured", protocol(list(records.values()))]
-    for table in TABLES:
-        rows = [outcome for outcome in outcomes if outcome.cell.table == table]
-        if rows:
+    for table, rows in by_table(from_paper(outcomes)).items():
+        parts += section(table, rows, notes.get(table, ""))
+    parts += figure_section(cells, records)
+    for table, rows in by_table(outcomes).items():
+        if not TABLES[table].from_paper:
             parts += section(table, rows, notes.get(table, ""))
-    drawable = [name for name in FIGURES if figures.can_draw(name, drawn_from(name, cells), records)]
-    if drawable:
-        parts.append("## Figures")
-        for name in drawable:
-            parts += [FIGURE_TEXT[name], f"![{FIGURE_TEXT[name]}](figures/{figures.file_name(name)}.png)"]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def figure_section(cells: Sequence[Cell], records: Mapping[RunSpec, Record]) -> list[str]:
+    """The figures that there is something to draw from."""
+    drawable = [name for name in FIGURES if figures.can_draw(name, drawn_from(name, cells), records)]
+    parts = ["## Figures"] if drawable else []
+    for name in drawable:
+        parts += [FIGURE_TEXT[name], f"![{FIGURE_TEXT[name]}](figures/{figures.file_name(name)}.png)"]
+    return parts
 
 
 def write(file: Path, cells: Sequence[Cell], records: Mapping[RunSpec, Record], folder: Path) -> None:
@@ -76,15 +89,46 @@ def wrapped(text: str) -> str:
 
 
 def section(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
-    """A table with its title, how many cells pass, its notes, and how to run one of its cells."""
+    """A table with its title, its notes, what is known of its cells, and how to run one or some of them."""
+    body = verdicts(table, outcomes, note) if TABLES[table].rule else answers(table, outcomes, note)
+    return [f"## {TABLES[table].title}", *body]
+
+
+def verdicts(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
+    """How many cells of a table pass, those that were run, and how to run one."""
     shown = [outcome for outcome in outcomes if outcome.records]
-    parts = [f"## {TITLES[table]}", f"`eans report {table}`: {summary(outcomes)}.", note]
-    if shown:
-        parts.append(to_markdown(shown))
-    else:
-        parts.append("No cell of it has been run yet.")
-    parts.append(f"One cell by itself:\n\n```sh\n{command(shown[0] if shown else outcomes[0])}\n```")
-    return parts
+    rule = "" if TABLES[table].from_paper else wrapped(" ".join(rules_in_words((table,))))
+    found = to_markdown(shown) if shown else "No cell of it has been run yet."
+    one = f"One cell by itself:\n\n```sh\n{command(shown[0] if shown else outcomes[0])}\n```"
+    return [f"`eans report {table}`: {summary(outcomes)}.", rule, note, found, one]
+
+
+def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
+    """The questions with a run besides their base, each with what it is about; then those that wait for one."""
+    shown: list[Outcome] = []
+    waiting: dict[str, list[str]] = {}
+    for base, *others in grouped(outcomes, compared_with).values():
+        if any(outcome.records for outcome in others):
+            shown += [base, *others]
+        else:
+            place = f"{dataset(base.cell)} {model(base.cell)}"
+            waiting.setdefault(base.cell["question"], []).append(place)
+    parts = [f"`eans report {table}` shows all of them; nothing is judged.", note]
+    texts = question_texts()
+    for question, text in in_full(shown).items() if shown else ():
+        parts += [f"### {question}", wrapped(texts[question]), markdown_table(text)]
+    if waiting:
+        names = [f"{question} ({', '.join(places)})" for question, places in waiting.items()]
+        parts.append(wrapped(f"Not run yet: {'; '.join(names)}."))
+    cell = (shown or outcomes)[0].cell
+    only = f"dataset={cell['dataset']},model={cell['model']}"
+    return [*parts, f"Those of one graph and model:\n\n```sh\neans reproduce {table} --only {only}\n```"]
+
+
+def compared_with(outcome: Outcome) -> str:
+    """What an alternative shares with its base: the question, and the base's settings."""
+    cell = outcome.cell
+    return f"{cell['question']}: {cell.get('base', cell.run().settings)}"
 
 
 def command(outcome: Outcome) -> str:

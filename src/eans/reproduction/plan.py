@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from eans.reproduction.published import Cell, Selection
+from eans.reproduction.cells import Cell
 from eans.reproduction.records import Record, RunSpec
+from eans.reproduction.selection import Selection
 
 ANALYSED_FIGURES = ("negative-cdf", "substitution-histogram", "order")
 

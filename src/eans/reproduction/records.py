@@ -104,6 +104,12 @@ class Record:
         return {"mr": both["mr"], "mrr": both["mrr"], "hits10": both["hits@10"]}
 
     @property
+    def valid(self) -> dict[str, float]:
+        """MRR on the valid triples, both sides; nothing where the record does not know it."""
+        both = self.get("valid", {}).get("both", {})
+        return {"valid_mrr": both["mrr"]} if "mrr" in both else {}
+
+    @property
     def is_analysed(self) -> bool:
         """Does it say how negatives scored on the way?"""
         return any(look.get("negative_score") is not None for look in self.get("analysis", ()))

@@ -1,4 +1,4 @@
-"""Published and measured side by side: what the records say about each cell, and whether that passes."""
+"""What the records say about each cell, beside what was published or a base measured, and whether that passes."""
 
 from __future__ import annotations
 
@@ -7,32 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eans.reproduction.published import Cell
+from eans.reproduction.cells import Cell
 from eans.reproduction.records import Record, RunSpec
+from eans.reproduction.tables import TABLES
 
-# How far below the published number a mean over seeds may be. Better is a pass.
-TOLERANCE = {"mrr": 0.003, "hits10": 0.004}
-# Mean scores may differ either way, by so much or by so large a share of the published one.
-SCORE_TOLERANCE, SCORE_SHARE = 0.05, 0.05
-ROUNDING = 1e-9  # .338 - .003 is not .335 in binary
-RULE = (
-    "Pass: mean MRR at least the published one less .003, and mean Hits@10 at least the published one less .004; better"
-    " is a pass, and rounding comes after. Mean scores of the score-gap table: each within .05, or within five percent,"
-    " of the published one."
-)
+RecordsBySettings = Mapping[str, Sequence[Record]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A published cell and what was measured for it.
+    """A cell and what was measured for it.
 
     Attributes:
-        cell: the published one.
+        cell: what was published, or is asked.
         records: of its runs, by seed; empty when none was run.
-        measured: means over the records under the names of the cell's numbers; None when none was run.
+        measured: means over the records; None when none was run.
         stderr: standard errors of these means; empty with fewer than two records.
-        difference: measured less published; None when none was run.
-        passed: the verdict; None when none was run.
+        difference: measured less published, or less what the base of a choice measured; None when none was run.
+        passed: the verdict; None when none was run, or nothing is judged.
     """
 
     cell: Cell
@@ -67,7 +59,7 @@ class Outcome:
         return len({record["recipe_hash"] for record in self.records if record.get("recipe_hash")}) > 1
 
     def to_dict(self) -> dict[str, Any]:
-        """The published fields, then what was measured."""
+        """The cell's fields, then what was measured."""
         return {
             **self.cell.fields,
             "measured": self.measured,
@@ -82,39 +74,45 @@ def judge(cells: Sequence[Cell], records: Mapping[RunSpec, Record]) -> list[Outc
     by_settings: dict[str, list[Record]] = {}
     for record in sorted(records.values(), key=lambda record: record.spec.seed):
         by_settings.setdefault(record.spec.settings, []).append(record)
-    return [_judge(cell, by_settings.get(cell.run().settings, [])) for cell in cells]
+    return [_judge(cell, by_settings) for cell in cells]
 
 
-def _judge(cell: Cell, records: Sequence[Record]) -> Outcome:
-    found = [(record, values) for record in records if (values := measured_in(record, cell)) is not None]
-    if not found:
+def _judge(cell: Cell, records: RecordsBySettings) -> Outcome:
+    used, samples = _samples(cell, records.get(cell.run().settings, ()))
+    if not used:
         return Outcome(cell, (), None, {}, None, None)
-    used = tuple(record for record, _ in found)
-    columns = {name: [values[name] for _, values in found] for name in found[0][1]}
-    measured = {name: statistics.fmean(values) for name, values in columns.items()}
-    stderr = {name: statistics.stdev(values) / len(used) ** 0.5 for name, values in columns.items() if len(used) > 1}
-    difference = {name: measured[name] - value for name, value in cell.values.items()}
-    return Outcome(cell, used, measured, stderr, difference, passes(cell.values, measured))
+    measured = _means(samples)
+    stderr = {name: statistics.stdev(values) / len(used) ** 0.5 for name, values in samples.items() if len(used) > 1}
+    reference = _means(_samples(cell, records.get(cell["base"], ()))[1]) if "base" in cell.fields else cell.values
+    difference = {name: measured[name] - value for name, value in reference.items() if name in measured}
+    rule = TABLES[cell.table].rule
+    return Outcome(cell, used, measured, stderr, difference, rule.passes(cell.values, measured) if rule else None)
 
 
-def measured_in(record: Record, cell: Cell) -> dict[str, float] | None:
-    """What a record says under the names of the cell's numbers; None if it has nothing for the cell."""
-    if cell.table != "score-gap":
-        return record.test
-    for look in record.get("analysis", ()):
-        if look["step"] == cell["step"] and look.get("negative_score") is not None:
-            return {name: float(look[name]) for name in ("positive_score", "negative_score")}
-    return None
+def _samples(cell: Cell, records: Sequence[Record]) -> tuple[tuple[Record, ...], dict[str, list[float]]]:
+    """The records that have something for the cell, and the numbers that all of these know, one per record."""
+    measure = TABLES[cell.table].measure.take
+    found = [(record, numbers) for record in records if (numbers := measure(record, cell)) is not None]
+    names = [name for name in found[0][1] if all(name in numbers for _, numbers in found)] if found else []
+    return tuple(record for record, _ in found), {name: [numbers[name] for _, numbers in found] for name in names}
 
 
-def passes(published: Mapping[str, float], measured: Mapping[str, float]) -> bool:
-    """Is the measurement as good as the published numbers, give or take? See `RULE`."""
-    if "mrr" in published:
-        return all(measured[name] >= published[name] - slack - ROUNDING for name, slack in TOLERANCE.items())
-    return all(
-        abs(measured[name] - value) <= max(SCORE_TOLERANCE, SCORE_SHARE * abs(value)) + ROUNDING
-        for name, value in published.items()
-    )
+def _means(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: statistics.fmean(values) for name, values in samples.items()}
+
+
+# --- all in all -----------------------------------------------------------------------------------------------------
+
+
+def by_table(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The outcomes of each table that has one, in the order of the tables."""
+    found = {table: [outcome for outcome in outcomes if outcome.cell.table == table] for table in TABLES}
+    return {table: rows for table, rows in found.items() if rows}
+
+
+def from_paper(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those of the paper's cells."""
+    return [outcome for outcome in outcomes if TABLES[outcome.cell.table].from_paper]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -122,3 +120,11 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     count = {verdict: sum(outcome.passed is verdict for outcome in outcomes) for verdict in (True, False, None)}
     cells = "cell" if len(outcomes) == 1 else "cells"
     return f"{count[True]} of {len(outcomes)} {cells} pass, {count[False]} fail, {count[None]} not run"
+
+
+def summaries(outcomes: Sequence[Outcome]) -> list[str]:
+    """How many of the paper's cells pass, all together, and how many of each other table in which cells are judged."""
+    paper = from_paper(outcomes)
+    others = {name: rows for name, rows in by_table(outcomes).items() if not TABLES[name].from_paper}
+    found = [summary(paper)] if paper else []
+    return found + [f"{TABLES[name].title}: {summary(rows)}" for name, rows in others.items() if TABLES[name].rule]

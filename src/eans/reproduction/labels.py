@@ -1,0 +1,65 @@
+"""How tables and figures name datasets, models, methods and numbers, and how they write numbers."""
+
+from __future__ import annotations
+
+from eans.reproduction.cells import Cell
+
+DATASETS = {"fb15k-237": "FB15k-237", "wn18rr": "WN18RR"}
+MODELS = {"transe": "TransE", "transd": "TransD", "distmult": "DistMult", "complex": "ComplEx", "rotate": "RotatE"}
+METHODS = {
+    "adv": "self-adversarial",
+    "kbgan": "KBGAN",
+    "nscaching": "NSCaching",
+    "sans": "SANS",
+    "sans+adv": "SANS + self-adv.",
+    "eans": "EANS",
+    "eans+adv": "EANS + self-adv.",
+    "gaussian": "Gaussian",
+}
+NUMBERS = {
+    "mr": "MR",
+    "mrr": "MRR",
+    "hits10": "Hits@10",
+    "positive_score": "positive",
+    "negative_score": "negative",
+    "valid_mrr": "valid MRR",
+}
+
+
+def dataset(cell: Cell) -> str:
+    """The dataset as a table names it."""
+    return DATASETS.get(cell["dataset"], str(cell["dataset"]))
+
+
+def model(cell: Cell) -> str:
+    """The model as a table names it."""
+    return MODELS.get(cell["model"], str(cell["model"]))
+
+
+def method(cell: Cell) -> str:
+    """The method as a table names it; by its halves where the cell is about them."""
+    if "gaussian" in cell.fields:
+        halves = [name for key, name in (("gaussian", "Gaussian"), ("substitution", "substitution")) if cell[key]]
+        return " + ".join(halves) or "uniform"
+    return METHODS.get(cell.method, cell.method)
+
+
+def number(name: str, value: float | None) -> str:
+    """A measured number as people write it; a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if name == "mr" else f"{value:.4f}"
+
+
+def target(name: str, value: float | None) -> str:
+    """A published number, to the places that papers print."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if name == "mr" else f"{value:.3f}"
+
+
+def signed(name: str, value: float | None) -> str:
+    """A difference with its sign."""
+    if value is None:
+        return "-"
+    return f"{value:+.0f}" if name == "mr" else f"{value:+.4f}"

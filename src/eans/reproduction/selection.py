@@ -1,0 +1,106 @@
+"""All cells there are, and how to choose among them by table, by figure and by what was run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eans.errors import UsageError, did_you_mean
+from eans.reproduction.anchors import anchor_cells
+from eans.reproduction.cells import VALUES, Cell
+from eans.reproduction.choices import choice_cells
+from eans.reproduction.published import read_published
+from eans.reproduction.tables import PAPER_TABLES, TABLES
+
+FIGURES = ("small-n", "negative-cdf", "substitution-histogram", "order")
+# What a cell may be chosen by.
+KEYS = ("dataset", "model", "sampler", "self_adversarial", "negatives", "gaussian", "substitution", "own", "step")
+DRAWN_MODELS = ("transe", "complex")  # the small-n figure's
+
+
+def read_cells(file: Path | None = None) -> list[Cell]:
+    """The cells of all tables; those of a file stand in for the paper's."""
+    return [*read_published(file), *anchor_cells(), *choice_cells()]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was asked for.
+
+    Attributes:
+        cells: of the tables, in the order of their files.
+        figures: names.
+        drawn: what the figures are drawn from, by figure; the cells among them that no table has carry no numbers.
+    """
+
+    cells: tuple[Cell, ...]
+    figures: tuple[str, ...]
+    drawn: Mapping[str, tuple[Cell, ...]]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Those that have a cell, the paper's in its order and then the others."""
+        found = {cell.table for cell in self.cells}
+        return tuple(table for table in TABLES if table in found)
+
+
+def select(cells: Sequence[Cell], names: Sequence[str] = (), only: str = "") -> Selection:
+    """The cells of tables and figures (all of the paper's without a name) that fulfil ``key=value,key=value``."""
+    known = tuple(dict.fromkeys([*TABLES, *FIGURES]))
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UsageError(f"unknown table or figure '{name}'{hint} (one of {', '.join(known)})")
+    wanted = conditions(only, cells)
+    asked = names or (*PAPER_TABLES, *FIGURES)
+    figures = tuple(name for name in FIGURES if name in asked)
+    drawn = {name: tuple(cell for cell in drawn_from(name, cells) if _fulfils(cell, wanted)) for name in figures}
+    chosen = tuple(cell for cell in cells if cell.table in asked and _fulfils(cell, wanted))
+    if not chosen and not any(drawn.values()):
+        raise UsageError(f"no cell of {', '.join(names) or 'the paper'} fulfils --only {only}")
+    return Selection(chosen, tuple(name for name in figures if drawn[name]), drawn)
+
+
+def conditions(text: str, cells: Iterable[Cell]) -> dict[str, set[str]]:
+    """``"model=rotate,model=transe,dataset=wn18rr"`` -> the values allowed for each key, checked against the cells."""
+    values = {key: {written(cell[key]) for cell in cells if key in cell.fields} for key in KEYS}
+    wanted: dict[str, set[str]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, separator, value = (piece.strip() for piece in part.partition("="))
+        if not separator or not value:
+            raise UsageError(f"--only '{part}' is not key=value, for example model=rotate")
+        if key not in KEYS:
+            raise UsageError(f"--only: unknown key '{key}'{did_you_mean(key, KEYS)} (one of {', '.join(KEYS)})")
+        # Figures add self-adversarial runs with few negatives, which no table has; their values are known all the same.
+        if value.lower() not in values[key]:
+            options = sorted(values[key])
+            raise UsageError(
+                f"--only: no cell has {key}={value}{did_you_mean(value, options)} (one of {', '.join(options)})"
+            )
+        wanted.setdefault(key, set()).add(value.lower())
+    return wanted
+
+
+def written(value: object) -> str:
+    """A field as it is typed: ``true``, ``16``, ``rotate``."""
+    return str(value).lower()
+
+
+def _fulfils(cell: Cell, wanted: Mapping[str, set[str]]) -> bool:
+    return all(key in cell.fields and written(cell[key]) in values for key, values in wanted.items())
+
+
+def drawn_from(figure: str, cells: Iterable[Cell]) -> list[Cell]:
+    """The cells whose runs a figure needs."""
+    if figure != "small-n":
+        gaps = [cell for cell in cells if cell.table == "score-gap"]
+        return gaps if figure == "negative-cdf" else [cell for cell in gaps if cell["sampler"] == "eans"]
+    few = [cell for cell in cells if cell.table == "small-n" and cell["model"] in DRAWN_MODELS]
+    beside = [
+        Cell({k: v for k, v in cell.fields.items() if k not in VALUES}).with_fields(
+            sampler="uniform", self_adversarial=True
+        )
+        for cell in few
+    ]
+    return [*few, *beside]

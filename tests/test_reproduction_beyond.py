@@ -1,0 +1,371 @@
+"""The two tables beyond the paper: the best recipes against the best published, and the choices that it leaves open."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from eans import display_report
+from eans.recipes import load, names
+from eans.recipes.build import build_trainer, resolve
+from eans.reproduction import PAPER_TABLES, TABLES, Cell, RunSpec, judge, page, read_cells, read_records, select
+from eans.reproduction.choices import question_texts
+from eans.reproduction.formats import in_full, to_markdown
+from eans.reproduction.plan import make_plan, missing
+from eans.reproduction.published import read_published
+from eans.reproduction.report import summaries
+from eans.reproduction.tables import ABOVE
+from helpers_reproduction import call, keep, made_up, memory, tiny_cell, valid, write_cells
+from helpers_runs import ring_graph
+
+CELLS = read_cells()
+BEST = {(cell["dataset"], cell["model"]): cell for cell in CELLS if cell.table == "best"}
+CHOICES = [cell for cell in CELLS if cell.table == "choices"]
+LABELS = RunSpec("wn18rr/rotate/eans+adv")
+EXACT = RunSpec(LABELS.recipe, ("sampler.known_true=exact",))
+
+
+def choice(spec: RunSpec) -> Cell:
+    (cell,) = [cell for cell in CHOICES if cell.run() == spec]
+    return cell
+
+
+@pytest.fixture
+def some_records(tmp_path: Path) -> Path:
+    """TransE above its anchor and ComplEx below; two seeds of a base, and one of an alternative."""
+    folder = tmp_path / "records"
+    keep(folder, RunSpec("fb15k-237/transe/best"), 0.35, 0.4, valid=valid(0.36))
+    keep(folder, RunSpec("fb15k-237/complex/best"), 0.38, 0.6)
+    for seed, mrr in enumerate((0.48, 0.5)):
+        keep(folder, RunSpec(LABELS.recipe, seed=seed), mrr, 0.58, 3400.0, valid=valid(0.491))
+    keep(folder, EXACT, 0.47, 0.56, 3500.0, valid=valid(0.471))
+    return folder
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_paper_comes_first_and_is_as_it_was() -> None:
+    assert [cell for cell in CELLS if TABLES[cell.table].from_paper] == read_published()
+    assert tuple(TABLES) == (*PAPER_TABLES, "best", "choices")
+    assert tuple(dict.fromkeys(cell.table for cell in CELLS)) == tuple(TABLES)
+
+
+def test_anchors() -> None:
+    expected = {
+        ("fb15k-237", "transe"): (0.342, 0.534, "EANS + self-adv. (Je 2022)", None),
+        ("fb15k-237", "transd"): (0.340, 0.534, "EANS + self-adv. (Je 2022)", None),
+        ("fb15k-237", "distmult"): (0.343, 0.531, "LibKGE", 0.309),
+        ("fb15k-237", "complex"): (0.388, 0.568, "N3 + relation prediction (Chen et al. 2021)", 0.323),
+        ("fb15k-237", "rotate"): (0.344, 0.537, "EANS + self-adv. (Je 2022)", None),
+        ("wn18rr", "transe"): (0.228, 0.533, "EANS + self-adv. (Je 2022)", None),
+        ("wn18rr", "transd"): (0.225, 0.491, "EANS + self-adv. (Je 2022)", None),
+        ("wn18rr", "distmult"): (0.452, 0.530, "LibKGE", 0.438),
+        ("wn18rr", "complex"): (0.491, 0.571, "DURA (Zhang et al. 2020)", 0.463),
+        ("wn18rr", "rotate"): (0.489, 0.576, "EANS + self-adv. (Je 2022)", None),
+    }
+    assert list(BEST) == list(expected)
+    found = {
+        place: (cell["mrr"], cell["hits10"], cell["source"], cell.get("paper_mrr")) for place, cell in BEST.items()
+    }
+    assert found == expected
+    assert {cell.run().settings for cell in BEST.values()} == {f"{d}/{m}/best" for d, m in expected}
+
+
+def test_questions_and_their_runs() -> None:
+    assert Counter(cell["question"] for cell in CHOICES if "base" in cell.fields) == {
+        "Where K-means starts": 2,
+        "Labels of false negatives": 4,
+        "TransD's projection of relations": 2,
+        "DistMult's width": 1,
+        "Known answers among Gaussian draws": 2,
+        "Size of SANS' pools": 1,
+    }
+    assert question_texts().keys() == {cell["question"] for cell in CHOICES}
+    settings = [cell.run().settings for cell in CHOICES]
+    assert len(set(settings)) == len(settings)
+    cold = "fb15k-237/transe/eans sampler.negatives=1 sampler.warm_start=false sampler.reorder_every=500"
+    assert cold in settings
+    (cell,) = [cell for cell in CHOICES if cell.run().settings == cold]
+    assert cell["base"] == "fb15k-237/transe/eans sampler.negatives=1"
+    sans = RunSpec("fb15k-237/transe/sans+adv", ("sampler.walks=16000", "sampler.pool_limit=14541"))
+    assert sans.name == "fb15k-237--transe--sans+adv--sampler.walks=16000--sampler.pool_limit=14541--seed0"
+    assert choice(sans)["base"] == "fb15k-237/transe/sans+adv"
+
+
+def test_bases_are_runs_of_the_paper_and_come_before_their_alternatives() -> None:
+    paper = {cell.run().settings for cell in read_published()}
+    bases = [cell.run().settings for cell in CHOICES if "base" not in cell.fields]
+    assert [base for base in bases if base not in paper] == ["fb15k-237/transe/gaussian"]  # the ablation is of RotatE
+    last = ""
+    for cell in CHOICES:
+        last = cell.run().settings if "base" not in cell.fields else last
+        assert cell.get("base", last) == last
+
+
+@pytest.mark.parametrize("cell", [*BEST.values(), *CHOICES], ids=lambda cell: cell.run().settings)
+def test_every_run_is_a_recipe_that_can_be_built(cell: Cell) -> None:
+    graph, spec = ring_graph(120), cell.run()
+    assert spec.recipe in names()
+    recipe = load(spec.recipe, spec.overrides)
+    if "base" in cell.fields:
+        assert recipe != load(spec.recipe, cell["base"].split()[1:])  # an alternative changes something
+    build_trainer(resolve(load(spec.recipe, [*spec.overrides, "model.dim=2"], data=graph.name), graph), graph)
+
+
+# --- choosing and planning ------------------------------------------------------------------------------------------
+
+
+def test_only_who_names_them_gets_them() -> None:
+    assert select(CELLS).tables == PAPER_TABLES
+    assert select(CELLS, ["main", "best"]).tables == ("main", "best")
+    chosen = select(CELLS, ["best"], "dataset=wn18rr,model=rotate,model=complex")
+    assert [cell.run().settings for cell in chosen.cells] == ["wn18rr/complex/best", "wn18rr/rotate/best"]
+    assert (chosen.tables, chosen.figures) == (("best",), ())
+    questions = select(CELLS, ["choices"], "dataset=wn18rr,model=rotate").cells
+    assert [cell["setting"] for cell in questions] == ["repeats", "exact", "repeats everywhere"]
+
+
+def test_a_base_is_run_once_and_has_the_record_of_the_paper() -> None:
+    selection = select(CELLS, ["main", "choices"], "dataset=wn18rr,model=rotate")
+    plan = make_plan(selection, CELLS, 1, memory(made_up(LABELS)))
+    (base,) = [run for run in plan if run.spec == LABELS]
+    assert base.uses == ("main", "choices")
+    assert base.record is not None
+    assert EXACT in {run.spec for run in missing(plan)}
+
+
+def test_plans_with_estimates(some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--dry-run", "--records", some_records, "--seeds", "1", "--device", "cpu"]
+    done = call(capsys, "reproduce", "best", "--only", "dataset=fb15k-237", *options)
+    assert (done.status, done.err) == (0, "")
+    rows = [line.split() for line in done.out.splitlines() if "/best" in line]
+    assert [row[:4] for row in rows if "complex" in row[0]] == [["fb15k-237/complex/best", "best", "-", "0"]]
+    assert [row[:4] for row in rows if "rotate" in row[0]] == [["fb15k-237/rotate/best", "best", "0", "-"]]
+    assert "3 of 5 runs to do" in done.out
+    keep(
+        some_records,
+        RunSpec(LABELS.recipe, seed=7),
+        total_seconds=600.0,
+        hardware=re.findall(r"on (.*?);", done.out)[0],
+    )
+    done = call(capsys, "reproduce", "choices", "--only", "dataset=wn18rr,model=rotate", *options)
+    assert "1 of 3 runs to do" in done.out
+    assert re.search(r"known_true=repeats-everywhere +choices +0 +- +~ 10 min each", done.out)
+
+
+def test_help_names_every_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in ("reproduce", "report"):
+        out = call(capsys, command, "--help").out
+        assert all(re.search(rf"\b{name}\b", out) for name in TABLES)
+
+
+# --- verdicts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mrr", "hits10", "verdict"),
+    [(0.3421, 0.0, True), (0.342, 1.0, False), (0.3419, 1.0, False)],  # above, and by MRR alone
+)
+def test_pass_rule(mrr: float, hits10: float, verdict: bool) -> None:
+    cell = BEST["fb15k-237", "transe"]
+    (outcome,) = judge([cell], memory(made_up(cell.run(), mrr, hits10)))
+    assert outcome.passed is verdict
+    assert ABOVE.passes(cell.values, {"mrr": mrr}) is verdict
+
+
+def test_the_mean_is_judged() -> None:
+    cell = BEST["fb15k-237", "transe"]
+    contents = [made_up(cell.run(seed), mrr, valid=valid(mrr + 0.1)) for seed, mrr in enumerate((0.33, 0.355))]
+    (outcome,) = judge([cell], memory(*contents))
+    assert outcome.passed is True
+    assert outcome.measured is not None
+    assert outcome.measured["valid_mrr"] == pytest.approx(0.4425)
+    assert outcome.difference == pytest.approx({"mrr": 0.0005, "hits10": -0.034})
+    del contents[1]["valid"]
+    (outcome,) = judge([cell], memory(*contents))
+    assert outcome.measured is not None
+    assert "valid_mrr" not in outcome.measured  # a mean over one of two seeds would mislead
+
+
+def test_choices_differ_from_their_base(some_records: Path) -> None:
+    base, exact, everywhere = judge(
+        select(CELLS, ["choices"], "dataset=wn18rr,model=rotate").cells, read_records(some_records)
+    )
+    assert base.measured == pytest.approx({"mr": 3400.0, "mrr": 0.49, "hits10": 0.58, "valid_mrr": 0.491})
+    assert base.difference == {}
+    assert exact.difference == pytest.approx({"mr": 100.0, "mrr": -0.02, "hits10": -0.02, "valid_mrr": -0.02})
+    assert (everywhere.measured, everywhere.difference) == (None, None)
+    assert base.passed is exact.passed is None
+    (alone,) = judge([choice(EXACT)], memory(made_up(EXACT)))  # its base has no record
+    assert alone.difference == {}
+    assert in_full([alone])["Labels of false negatives"].rows[0][5] == "-"
+
+
+def test_each_is_counted_by_itself(some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = judge(CELLS, read_records(some_records))
+    assert summaries(outcomes) == [
+        "2 of 146 cells pass, 0 fail, 144 not run",
+        "Beyond the paper: 1 of 10 cells pass, 1 fail, 8 not run",
+    ]
+    done = call(capsys, "report", "best", "--records", some_records)
+    assert (
+        "\nBeyond the paper: 1 of 10 cells pass, 1 fail, 8 not run\nPass in the table best: mean MRR above" in done.out
+    )
+    assert "146" not in done.out
+    assert "less .003" not in done.out
+    done = call(capsys, "report", "choices", "--records", some_records)
+    assert "pass" not in done.out.lower()
+    assert "verdict" not in done.out
+    done = call(capsys, "report", "--records", some_records)
+    assert "2 of 146 cells pass" in done.out
+    assert "Beyond the paper" not in done.out
+
+
+# --- the report as text ---------------------------------------------------------------------------------------------
+
+
+def test_best_in_every_format(some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def report(format_: str) -> str:
+        done = call(capsys, "report", "best", "--records", some_records, "--format", format_)
+        assert (done.status, done.err) == (0, "")
+        return done.out
+
+    lines = report("markdown").splitlines()
+    assert lines[0] == "## Beyond the paper"
+    assert len(lines) == 4 + 10
+    assert lines[3] == "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+    assert lines[4] == (
+        "| FB15k-237 | TransE | 0.342 | 0.3500 | +0.0080 | 0.3600 | 0.534 | 0.4000 | - | 0 | pass | 100 s "
+        "| EANS + self-adv. (Je 2022) |"
+    )
+    assert lines[7] == (
+        "| FB15k-237 | ComplEx | 0.388 | 0.3800 | -0.0080 | - | 0.568 | 0.6000 | 0.323 | 0 | fail | 100 s "
+        "| N3 + relation prediction (Chen et al. 2021) |"
+    )
+    latex = report("latex")
+    assert latex.startswith(
+        "% Beyond the paper\n\\begin{tabular}{llrrrrrrrrrrl}\n\\toprule\ndataset & model & MRR anchor"
+    )
+    assert latex.count("\\\\\n") == 11
+    rows = list(csv.DictReader(io.StringIO(report("csv"))))
+    assert len(rows) == 10
+    assert (rows[0]["measured_valid_mrr"], rows[0]["pass"], rows[3]["paper_mrr"]) == ("0.36", "True", "0.323")
+    cells = json.loads(report("json"))
+    assert [cell["pass"] for cell in cells] == [True, None, None, False, *[None] * 6]
+    assert cells[0]["measured"] == {"mr": 200.0, "mrr": 0.35, "hits10": 0.4, "valid_mrr": 0.36}
+    assert cells[0]["records"] == ["fb15k-237--transe--best--seed0.json"]
+
+
+def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def report(format_: str) -> str:
+        only = ["--only", "dataset=wn18rr"]
+        done = call(capsys, "report", "choices", *only, "--records", some_records, "--format", format_)
+        assert (done.status, done.err) == (0, "")
+        return done.out
+
+    lines = report("markdown").splitlines()
+    assert [line for line in lines if line.startswith("#")] == [
+        "## What the open choices do",
+        "### Labels of false negatives",
+        "### TransD's projection of relations",
+    ]
+    start = "| WN18RR | RotatE | EANS + self-adv."
+    assert [line for line in lines if line.startswith(start)] == [
+        f"{start} | repeats | 0.4900 ± 0.0100 | base | 0.5800 ± 0.0000 | 3400 ± 0 | 0.4910 ± 0.0000 | 0-1 | 100 s |",
+        f"{start} | exact | 0.4700 | -0.0200 | 0.5600 | 3500 | 0.4710 | 0 | 100 s |",
+        f"{start} | repeats everywhere | - | - | - | - | - | - | - |",
+    ]
+    latex = report("latex")
+    assert "% Labels of false negatives\n\\begin{tabular}{llllrrrrrrr}" in latex
+    assert latex.count("\\end{tabular}") == 2
+    rows = list(csv.DictReader(io.StringIO(report("csv"))))
+    assert len(rows) == 5
+    assert rows[1]["overrides"] == "sampler.known_true=exact"
+    assert float(rows[1]["difference_mrr"]) == pytest.approx(-0.02)
+    cells = json.loads(report("json"))
+    assert cells[1]["base"] == LABELS.settings
+    assert cells[1]["measured"] == {"mr": 3500.0, "mrr": 0.47, "hits10": 0.56, "valid_mrr": 0.471}
+    assert {cell["pass"] for cell in cells} == {None}
+
+
+def test_160_columns_show_everything(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(display_report, "console", lambda: Console(width=160, highlight=False, markup=False))
+    cells = [*BEST.values(), *CHOICES]
+    specs = [cell.run(seed) for cell in cells for seed in range(3)]
+    contents = [made_up(spec, 0.3 + 0.01 * spec.seed, valid=valid(0.3 + 0.01 * spec.seed)) for spec in specs]
+    display_report.show_report(judge(cells, memory(*contents)))
+    lines = capsys.readouterr().out.splitlines()
+    assert "Beyond the paper (best)" in lines
+    assert "What the open choices do (choices): Size of SANS' pools" in lines
+    assert any(line.rstrip().endswith("100 s  N3 + relation prediction (Chen et al. 2021)") for line in lines)
+
+
+def test_sources_are_notes_on_a_narrow_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(display_report, "console", lambda: Console(width=80, highlight=False, markup=False))
+    display_report.show_report(judge(list(BEST.values()), {}))
+    anchors = "TransE, TransD, RotatE: EANS + self-adv. (Je 2022); DistMult: LibKGE; ComplEx: DURA (Zhang et al. 2020)"
+    assert f"Anchors of WN18RR: {anchors}" in capsys.readouterr().out
+
+
+def test_files(some_records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert call(capsys, "report", "best", "choices", "--records", some_records, "--out", out).status == 0
+    kinds = ("md", "tex", "csv")
+    assert {path.name for path in out.iterdir()} == {
+        *(f"{name}.{kind}" for name in ("best", "choices") for kind in kinds),
+        "report.json",
+    }
+    outcomes = judge(list(BEST.values()), read_records(some_records))
+    assert (out / "best.md").read_text("utf-8") == to_markdown(outcomes) + "\n"
+
+
+def test_other_published_cells_leave_them_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_cells(tmp_path / "cells.toml", tiny_cell())
+    done = call(capsys, "report", "best", "--cells", file, "--records", tmp_path, "--format", "json")
+    assert [cell["mrr"] for cell in json.loads(done.out)] == [cell["mrr"] for cell in BEST.values()]
+    beyond = write_cells(tmp_path / "cells.toml", tiny_cell(table="best"))
+    done = call(capsys, "report", "--cells", beyond, "--records", tmp_path)
+    assert (done.status, "cell 1: unknown table 'best'" in done.err) == (2, True)
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_answers_questions_that_have_a_run(some_records: Path) -> None:
+    text = page.render(CELLS, read_records(some_records), Path("records"))
+    assert "All in all: 2 of 146 cells pass, 0 fail, 144 not run." in text
+    best, choices = text.split("\n## Beyond the paper\n")[1].split("\n## What the open choices do\n")
+    assert "`eans report best`: 1 of 10 cells pass, 1 fail, 8 not run." in best
+    assert best.count("\n| FB15k-237 ") == 2
+    assert "eans train fb15k-237/transe/best --seed 0" in best
+    assert re.findall("^### (.*)$", choices, re.MULTILINE) == ["Labels of false negatives"]
+    assert [line.split(" | ")[3] for line in choices.splitlines() if line.startswith("| WN18RR")] == [
+        "repeats",
+        "exact",
+        "repeats everywhere",
+    ]
+    assert "| FB15k-237" not in choices
+    waiting = " ".join(choices.split("Not run yet: ")[1].split("\n\n")[0].split())
+    assert "Labels of false negatives (FB15k-237 TransE, FB15k-237 RotatE); TransD's projection" in waiting
+    assert "WN18RR RotatE" not in waiting
+    assert "eans reproduce choices --only dataset=wn18rr,model=rotate\n" in choices
+
+
+def test_a_base_alone_answers_nothing() -> None:
+    text = page.render(CELLS, memory(made_up(LABELS)), Path("records"))
+    assert "### Labels" not in text
+    assert "Labels of false negatives (WN18RR RotatE, FB15k-237 TransE," in " ".join(text.split())
+    everything = page.render(CELLS, memory(*(made_up(cell.run()) for cell in CHOICES)), Path("records"))
+    assert "Not run yet" not in everything
+    assert all(f"### {question}\n" in everything for question in question_texts())

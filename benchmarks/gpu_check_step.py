@@ -326,7 +326,7 @@ def optimizer_steps(
 
 
 def check_update(device: torch.device, extent: Extent) -> Iterator[Finding]:
-    """Adam with each comparison, in the table's order and along a line; both optimizers with all parts of a gradient."""
+    """Adam with each comparison, in the table's order and along a line; both optimizers with all parts at once."""
 
     def run(rule: type[Optimizer], make: Callable[[Source], list[Loss]], along: bool) -> tuple[list[Tensor], float]:
         source = Source(device)

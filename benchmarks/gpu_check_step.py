@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from benchmarks.findings import Finding, equality, poison, relative_error
 from eans import kernels
 from eans.kernels import COMPARISONS, Comparison, reference, reference_step
-from eans.optimizer import BETAS, EPSILON, Adam
+from eans.optimizer import Adagrad, Adam, Optimizer
 
 # Exponentials and logarithms are a few units in the last place off, and their arguments are rounded.
 LOSS_TOLERANCE = 5e-6
@@ -227,7 +227,7 @@ def check_kmeans(source: Source, extent: Extent) -> Iterator[Finding]:
     yield Finding("group_means", error, 0, torch.equal(means, second[0]) and torch.equal(sizes, second[1]))
 
 
-# --- Adam -----------------------------------------------------------------------------------------------------------
+# --- optimizers -----------------------------------------------------------------------------------------------------
 
 
 class Definitions:
@@ -290,26 +290,28 @@ def all_parts(source: Source, extent: Extent) -> list[Loss]:
     return [loss] * STEPS
 
 
-def adam_steps(
-    losses: list[Loss], source: Source, extent: Extent, line: tuple[Tensor, Tensor] | None
+def optimizer_steps(
+    rule: type[Optimizer], losses: list[Loss], source: Source, extent: Extent, line: tuple[Tensor, Tensor] | None
 ) -> tuple[list[Tensor], float]:
-    """Steps of our Adam; the table and its moments after them, and the largest error of one step.
+    """Steps of our optimizer; the table and its state after them, and the largest error of one step.
 
-    Every step is compared with one of PyTorch's Adam in float64 from where ours stands: both see the same numbers, so
-    no rounding of an earlier step can turn the sign of a difference. The moments do not start at zero, where a step
-    would depend on the sign of a gradient alone.
+    Every step is compared with one of PyTorch's in float64 from where ours stands: both see the same numbers, so no
+    rounding of an earlier step can turn the sign of a difference. The moments do not start at zero, where a step would
+    depend on the sign of a gradient alone.
     """
     size = extent.entities, extent.dim
     rate = torch.tensor(0.01, device=source.device)
     table = nn.Parameter(source.normal(*size))
-    optimizer = Adam([table], rate, line)
-    averages, squares = source.normal(*size), source.normal(*size).abs() + 0.5
-    ours = {"step": torch.full((), 4.0, device=source.device), "exp_avg": averages, "exp_avg_sq": squares}
+    optimizer = rule([table], rate, line)
+    ours = {"step": torch.full((), 4.0, device=source.device)}
+    if rule.averages is not None:
+        ours[rule.averages] = source.normal(*size)
+    ours[rule.squares] = source.normal(*size).abs() + 0.5
     optimizer.state[table] = ours
     worst = 0.0
     for loss in losses:
         wide = nn.Parameter(table.detach().double())
-        exact = torch.optim.Adam([wide], lr=float(rate), betas=BETAS, eps=EPSILON)
+        exact = getattr(torch.optim, rule.__name__)([wide], lr=float(rate))
         exact.state[wide] = {name: value.double() for name, value in ours.items()}
         exact.state[wide]["step"] = ours["step"].cpu().clone()
         loss(Definitions, wide).backward()  # type: ignore[no-untyped-call]
@@ -318,33 +320,34 @@ def adam_steps(
             loss(kernels, table).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         pairs = [(table.detach(), wide.detach())]
-        pairs += [(ours[name], exact.state[wide][name]) for name in ("exp_avg", "exp_avg_sq")]
+        pairs += [(ours[name], exact.state[wide][name]) for name in rule.names() if name != "step"]
         worst = max(worst, *(relative_error(one, other) for one, other in pairs))
-    return [table.detach(), averages, squares, ours["step"]], worst
+    return [table.detach(), *ours.values()], worst
 
 
 def check_update(device: torch.device, extent: Extent) -> Iterator[Finding]:
-    """Adam with each comparison, in the table's order and along a line; and with all parts of a gradient at once."""
+    """Adam with each comparison, in the table's order and along a line; both optimizers with all parts at once."""
 
-    def run(make: Callable[[Source], list[Loss]], along: bool) -> tuple[list[Tensor], float]:
+    def run(rule: type[Optimizer], make: Callable[[Source], list[Loss]], along: bool) -> tuple[list[Tensor], float]:
         source = Source(device)
         line = source.line(extent.entities)
-        return adam_steps(make(source), source, extent, line if along else None)
+        return optimizer_steps(rule, make(source), source, extent, line if along else None)
 
-    cases: list[tuple[str, Callable[[Source], list[Loss]], bool]] = [
+    cases: list[tuple[type[Optimizer], str, Callable[[Source], list[Loss]], bool]] = [
         (
-            f"Adam {kind}{' along a line' if along else ''}",
+            Adam,
+            f"{kind}{' along a line' if along else ''}",
             partial(candidates_and_rows, extent=extent, kind=kind),
             along,
         )
         for kind in COMPARISONS
         for along in (False, True)
     ]
-    cases.append(("Adam with all parts", partial(all_parts, extent=extent), True))
-    for name, make, along in cases:
+    cases += [(rule, "with all parts", partial(all_parts, extent=extent), True) for rule in (Adam, Adagrad)]
+    for rule, name, make, along in cases:
         poison(device, 16)
-        (found, error), (again, _) = run(make, along), run(make, along)
-        yield Finding(f"{name}, {STEPS} steps", error, 0, all(map(torch.equal, found, again)))
+        (found, error), (again, _) = run(rule, make, along), run(rule, make, along)
+        yield Finding(f"{rule.__name__} {name}, {STEPS} steps", error, 0, all(map(torch.equal, found, again)))
 
 
 def check_step(device: torch.device, quick: bool) -> list[Finding]:

@@ -27,7 +27,7 @@ from eans.graph import HEAD, TAIL, KnowledgeGraph
 from eans.kernels.aside import Aside
 from eans.kernels.pending import CandidateGradient, Pending, RowGradient
 from eans.models import MODELS
-from eans.optimizer import BETAS, EPSILON
+from eans.optimizer import Adam
 from eans.recipes import load
 from eans.samplers import EANS
 
@@ -186,7 +186,7 @@ def update_case(step: Step, pending: Pending, dense: bool) -> Call:
     moments = torch.zeros_like(copy), torch.ones_like(copy)
     gradient = torch.randn_like(copy) if dense else None
     factors = torch.tensor([1e-4, 1.0], device=copy.device)
-    return partial(module.update, copy, *moments, factors, pending, gradient, BETAS, EPSILON)
+    return partial(module.update, copy, *moments, factors, pending, gradient, Adam.betas, Adam.epsilon)
 
 
 def comparison_cases(step: Step) -> Iterator[KernelCase]:

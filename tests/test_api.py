@@ -38,6 +38,13 @@ def test_import_is_light() -> None:
     assert result.stdout == "[]\n"
 
 
+def test_adagrad_learns() -> None:
+    settings = {"dim": 16, "steps": 300, "batch_size": 64, "negatives": 8, "seed": 3}
+    run = eans.train(ring_graph(), model="rotate", sampler="eans", optimizer="adagrad", lr=0.3, **settings)
+    assert run.recipe.train.optimizer == "adagrad"
+    assert run.metrics["test"]["both"]["mrr"] > 0.7
+
+
 def test_readme_example(tmp_path: Path) -> None:
     kg = eans.load(write_graph(ring_graph(), tmp_path / "ring"))
     run = eans.train(kg, model="rotate", sampler="eans", dim=16, steps=300, lr=0.02, batch_size=64, negatives=8, seed=3)

@@ -63,6 +63,7 @@ def test_work_that_cannot_be_recorded_goes_on_without() -> None:
         *((model, method) for model in MODELS for method in ("uniform", "eans+adv", "softmax")),
         *((model, "stay-positive") for model in ("distmult", "simple")),
         ("complex", "relation"),
+        *((model, "adagrad") for model in ("transe", "transd", "distmult", "rotate")),
     ],
 )
 def test_recorded_steps_give_the_same_bits(model: str, method: str) -> None:
@@ -72,7 +73,9 @@ def test_recorded_steps_give_the_same_bits(model: str, method: str) -> None:
         overrides |= {"sampler.reorder_every": 9, "sampler.pretrain_steps": 20}
         if method == "relation":  # EANS that also predicts relations
             overrides |= {"loss.relation_weight": 0.5}
-        name = f"wordnet-core/{model}/{'eans' if method == 'relation' else method}"
+        if method == "adagrad":
+            overrides |= {"train.optimizer": "adagrad", "train.rows": "bfloat16"}
+        name = f"wordnet-core/{model}/{'eans' if method in ('relation', 'adagrad') else method}"
         recipe = resolve(load_recipe(name, overrides), graph)
         trainer = build_trainer(recipe, graph, "cuda")
         trainer.work.enabled = recorded

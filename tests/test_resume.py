@@ -217,6 +217,24 @@ def test_killed_command_resumes_to_the_same_bits(workshop: Path, tmp_path: Path)
     assert metrics == expected_metrics
 
 
+def test_adagrad_resumes_to_the_same_bits(begun: Path, tmp_path: Path, nursery: Nursery) -> None:
+    change(begun, {'optimizer = "adam"': 'optimizer = "adagrad"'})
+    whole = shutil.copytree(begun, tmp_path / "whole")
+    assert nursery.resume(whole) == 0
+    for step in (50, 150):  # before and after the drop
+        assert nursery.resume(begun, at_step(begun, step, kill)) == -signal.SIGKILL
+    assert nursery.resume(begun) == 0
+    assert outcome(begun) == outcome(whole)
+    found, expected = (load_file(folder / "checkpoint.safetensors") for folder in (begun, whole))
+    assert {name.split(".")[2] for name in expected if name.startswith("optimizer.")} == {"step", "sum"}
+    assert all(value.equal(found[name]) for name, value in expected.items())
+
+    (begun / "metrics.json").unlink()
+    change(begun, {'optimizer = "adagrad"': 'optimizer = "adam"'})
+    with pytest.raises(RunError, match="does not fit its run's recipe"):
+        resume(begun)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_many_kills_at_random(seed: int, workshop: Path, begun: Path, nursery: Nursery) -> None:
     chance = random.Random(seed)

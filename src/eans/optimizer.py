@@ -1,27 +1,28 @@
-"""Dense Adam: one kernel per table."""
+"""Dense Adam and Adagrad: one kernel per table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from eans import kernels
 from eans.kernels.pending import collect
+from eans.kernels.reference_update import Betas
 
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
+OptimizerName = Literal["adam", "adagrad"]
 
 
-class Adam:
-    """Adam for whole tables: rows without a gradient still move by their momentum, which the results depend on.
+class Optimizer:
+    """Updates whole tables, step by step. `Adam` and `Adagrad` say how.
 
     Where the kernels allow it, the tables collect the parts of their gradients, and one kernel per table adds them up
     and applies the step, so that few gradients of a table's size are made. The state has the names and the meaning of
-    `torch.optim.Adam`, whichever kernels run. (PyTorch's own optimizers load its compiler when they are made: most of a
-    second, and tens of megabytes.)
+    PyTorch's optimizer of the same name, whichever kernels run. (PyTorch's own optimizers load its compiler when they
+    are made: most of a second, and tens of megabytes.)
 
     Args:
         parameters: tables ``[rows, columns]``.
@@ -31,8 +32,15 @@ class Adam:
             stays in float32. Has no effect where the kernels cannot.
 
     Attributes:
-        state: of each table, after its first step: ``step``, a scalar, and the moments ``exp_avg`` and ``exp_avg_sq``.
+        averages, squares: names of the moments in the state; no averages for Adagrad.
+        betas, epsilon: see `eans.kernels.reference_update.UpdateKernels`.
+        state: of each table, after its first step: ``step``, a scalar, and the moments, as large as the table.
     """
+
+    averages: ClassVar[str | None]
+    squares: ClassVar[str]
+    betas: ClassVar[Betas | None]
+    epsilon: ClassVar[float]
 
     def __init__(
         self,
@@ -52,6 +60,11 @@ class Adam:
         if rounded and self.kernels.ROUNDS and self.pending[0] is not None:
             self.pending[0].rounded = self.tables[0].detach().bfloat16()
         self._collect(False)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Of everything in the state of a table."""
+        return ["step", *([] if cls.averages is None else [cls.averages]), cls.squares]
 
     def _collect(self, on: bool) -> None:
         for pending in self.pending:
@@ -86,14 +99,32 @@ class Adam:
         for table, pending in zip(self.tables, self.pending, strict=True):
             if table not in self.state:
                 self.state[table] = {
-                    "step": torch.zeros((), device=table.device),
-                    "exp_avg": torch.zeros_like(table),
-                    "exp_avg_sq": torch.zeros_like(table),
+                    name: torch.zeros((), device=table.device) if name == "step" else torch.zeros_like(table)
+                    for name in self.names()
                 }
             state = self.state[table]
             factors = table.new_empty(2)
-            self.kernels.advance(state["step"], self.rate, BETAS, factors)
-            moments = state["exp_avg"], state["exp_avg_sq"]
-            self.kernels.update(table, *moments, factors, pending, table.grad, BETAS, EPSILON)
+            self.kernels.advance(state["step"], self.rate, self.betas, factors)
+            moments = None if self.averages is None else state[self.averages], state[self.squares]
+            self.kernels.update(table, *moments, factors, pending, table.grad, self.betas, self.epsilon)
             if pending is not None:
                 pending.clear()
+
+
+class Adam(Optimizer):
+    """Means of recent gradients. Rows without a gradient still move by their momentum, which the results depend on."""
+
+    averages, squares = "exp_avg", "exp_avg_sq"
+    betas: ClassVar[Betas] = (0.9, 0.999)
+    epsilon = 1e-8
+
+
+class Adagrad(Optimizer):
+    """The sum of squared gradients, by which steps get smaller; half of Adam's state. Rows without a gradient stay."""
+
+    averages, squares = None, "sum"
+    betas = None
+    epsilon = 1e-10
+
+
+OPTIMIZERS: dict[OptimizerName, type[Optimizer]] = {"adam": Adam, "adagrad": Adagrad}

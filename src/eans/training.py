@@ -18,7 +18,7 @@ from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
 from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty, relation_loss, stay_positive_penalty
 from eans.models import Model, Scores
-from eans.optimizer import Adam
+from eans.optimizer import OPTIMIZERS, OptimizerName
 from eans.recording import RecordedWork
 from eans.samplers import Negatives, Sampler, StepOutcome
 
@@ -40,11 +40,11 @@ class Schedule:
 
     Attributes:
         steps: total number of steps.
-        lr: initial learning rate of Adam.
+        lr: initial learning rate.
         lr_decay: ``"drop"``: one drop; ``"linear"``: down to zero at the end, in a thousand small steps.
         lr_drop: factor on the learning rate after the drop; 1 for none.
         lr_drop_at: where the drop happens, as a share of `steps`.
-        reset_optimizer: forget Adam's moments at the drop.
+        reset_optimizer: forget the optimizer's moments at the drop.
     """
 
     steps: int
@@ -79,6 +79,7 @@ class Trainer:
         device: where everything lives.
         penalty_power: p of ``"stay-positive"``, ``|sum|^p``.
         relation_weight: of predicting the relation of each positive from its head and tail; 0 for not.
+        optimizer: by name, of `eans.optimizer.OPTIMIZERS`.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Trainer:
         device: torch.device | str = "cpu",
         penalty_power: int = 1,
         relation_weight: float = 0.0,
+        optimizer: OptimizerName = "adam",
     ) -> None:
         self.model, self.sampler, self.loss, self.stream, self.schedule = model, sampler, loss, stream, schedule
         self.penalty: Penalty = penalty
@@ -117,7 +119,7 @@ class Trainer:
         line = sampler.line()
         # Positives that stand close share candidates; with few candidates, sorting costs more than that saves.
         self.places = line[1] if line is not None and sampler.negatives >= SHARING_FROM else None
-        self.optimizer = Adam(model.parameters(), self.rate, line, rounded=rows == "bfloat16")
+        self.optimizer = OPTIMIZERS[optimizer](model.parameters(), self.rate, line, rounded=rows == "bfloat16")
         self.sums = torch.zeros(len(TERMS), device=self.device)
         self.steady = sampler.steady
         self.work = RecordedWork(self._work, self.generator, self.device)
@@ -263,4 +265,4 @@ class Trainer:
         for index, parameter in enumerate(self.model.parameters()):
             saved = part(f"optimizer.{index}.")
             if saved:
-                self.optimizer.state[parameter] = {name: value.to(self.device) for name, value in saved.items()}
+                self.optimizer.state[parameter] = {name: saved[name].to(self.device) for name in self.optimizer.names()}

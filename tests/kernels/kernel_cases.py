@@ -1,4 +1,4 @@
-"""What the suites of the fast kernels share: random cases, and the comparison with the float64 reference and Adam."""
+"""What the suites of the fast kernels share: random cases, and comparisons with the float64 reference and PyTorch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from eans.kernels import Comparison, UpdateKernels, reference, reference_step
 from eans.kernels.pending import collect
+from eans.optimizer import Adam, Optimizer
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-13}
 
@@ -134,7 +135,7 @@ TWIN_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9}
 
 
 class Twins:
-    """The same table twice: one is updated by a kernel, which may collect parts, the other by PyTorch's own Adam."""
+    """The same table twice: one is updated by a kernel, which may collect parts, the other by PyTorch's optimizer."""
 
     def __init__(
         self,
@@ -144,6 +145,7 @@ class Twins:
         columns: int,
         ordered: bool = False,
         dtype: torch.dtype = torch.float64,
+        rule: type[Optimizer] = Adam,
     ) -> None:
         start = normal(rows, columns, seed=3)
         self.operations, self.kernels = fast, kernels
@@ -151,8 +153,10 @@ class Twins:
         line = (fast.put(LINE), fast.put(torch.argsort(LINE))) if ordered else None
         self.pending = collect(self.fast, line) if kernels.COLLECTS else None
         self.rate = fast.put(torch.tensor(0.1, dtype=torch.float64))
-        self.adam = torch.optim.Adam([self.plain], lr=0.1)
-        self.state = [torch.zeros_like(self.fast), torch.zeros_like(self.fast)]
+        self.rule = rule
+        self.exact = getattr(torch.optim, rule.__name__)([self.plain], lr=0.1)
+        self.averages = None if rule.averages is None else torch.zeros_like(self.fast)
+        self.squares = torch.zeros_like(self.fast)
         self.count = fast.put(torch.zeros(()))
 
     def step(self, loss: Callable[[Operations, Tensor], Tensor]) -> None:
@@ -161,12 +165,14 @@ class Twins:
         loss(self.operations, self.fast).backward()
         loss(PLAIN, self.plain).backward()
         factors = self.fast.new_empty(2)
-        self.kernels.advance(self.count, self.rate, (0.9, 0.999), factors)
+        rule = self.rule
+        self.kernels.advance(self.count, self.rate, rule.betas, factors)
+        moments = self.averages, self.squares
         with torch.no_grad():
-            self.kernels.update(self.fast, *self.state, factors, self.pending, self.fast.grad, (0.9, 0.999), 1e-8)
+            self.kernels.update(self.fast, *moments, factors, self.pending, self.fast.grad, rule.betas, rule.epsilon)
         if self.pending is not None:
             self.pending.clear()
-        self.adam.step()
+        self.exact.step()
         tolerance = TWIN_TOLERANCE[self.fast.dtype]
         torch.testing.assert_close(
             self.fast.detach().cpu().double(), self.plain.detach(), rtol=tolerance, atol=tolerance / 100

@@ -33,6 +33,7 @@ from eans.kernels import (
 )
 from eans.kernels.pending import collect
 from eans.kernels.triton_tiles import Tile
+from eans.optimizer import OPTIMIZERS, Optimizer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -210,8 +211,9 @@ def test_a_loss_that_is_not_finite_shows() -> None:
 # --- rounded rows -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("rule", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("kind", COMPARISONS)
-def test_rounded_rows(kind: Comparison) -> None:
+def test_rounded_rows(kind: Comparison, rule: type[Optimizer]) -> None:
     """Scores and gradients of queries come from the rounded table, which follows each step; the rest does not."""
     table = nn.Parameter(normal(9, 22, seed=3).float())
     pending = collect(table)
@@ -230,14 +232,13 @@ def test_rounded_rows(kind: Comparison) -> None:
     (scores(triton_compare, table, queries) * outer).sum().backward()
     exact = nn.Parameter(table.detach().clone())
     (scores(reference, exact, queries) * outer).sum().backward()
-    adam = torch.optim.Adam([exact], lr=0.1)
-    adam.step()
+    getattr(torch.optim, rule.__name__)([exact], lr=0.1).step()
     factors = table.new_empty(2)
     rate = torch.tensor(0.1, device=DEVICE)
-    triton_update.advance(torch.zeros((), device=DEVICE), rate, (0.9, 0.999), factors)
-    moments = torch.zeros_like(table), torch.zeros_like(table)
+    triton_update.advance(torch.zeros((), device=DEVICE), rate, rule.betas, factors)
+    moments = None if rule.averages is None else torch.zeros_like(table), torch.zeros_like(table)
     with torch.no_grad():
-        triton_update.update(table, *moments, factors, pending, None, (0.9, 0.999), 1e-8)
+        triton_update.update(table, *moments, factors, pending, None, rule.betas, rule.epsilon)
     torch.testing.assert_close(table.detach(), exact.detach(), rtol=1e-5, atol=1e-5)
     # The interpreter cuts off bits where a GPU rounds.
     torch.testing.assert_close(

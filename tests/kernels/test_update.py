@@ -1,4 +1,4 @@
-"""Every implementation's update of a table equals PyTorch's Adam, whatever parts the gradient comes in."""
+"""Every implementation's update of a table equals PyTorch's optimizers, whatever parts the gradient comes in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from eans.kernels import COMPARISONS, Comparison, UpdateKernels, reference_update
 from eans.kernels.pending import collect, pending_of
-from eans.optimizer import Adam
+from eans.optimizer import OPTIMIZERS, Adagrad, Adam, Optimizer
 
 HAS_TRITON = find_spec("triton") is not None
 if HAS_TRITON and not torch.cuda.is_available():
@@ -25,9 +25,10 @@ if HAS_TRITON and not torch.cuda.is_available():
 class Implementation(NamedTuple):
     operations: Operations
     kernels: UpdateKernels
+    rule: type[Optimizer]
 
     def twins(self, *arguments: Any, **options: Any) -> Twins:
-        return Twins(self.operations, self.kernels, *arguments, **options)
+        return Twins(self.operations, self.kernels, *arguments, rule=self.rule, **options)
 
 
 def operations(compare: str, tables: str, device: str = "cpu") -> Operations:
@@ -36,18 +37,28 @@ def operations(compare: str, tables: str, device: str = "cpu") -> Operations:
     return Operations(import_module(f"eans.kernels.{compare}").compare, gather, sums.cubes, sums.half_products, device)
 
 
+@pytest.fixture(params=OPTIMIZERS.values(), ids=OPTIMIZERS)
+def rule(request: pytest.FixtureRequest) -> type[Optimizer]:
+    found: type[Optimizer] = request.param
+    return found
+
+
 @pytest.fixture(params=["reference", "numba", "triton"])
-def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Implementation]:
+def fast(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, rule: type[Optimizer]
+) -> Iterator[Implementation]:
     """With several tiles, blocks and threads already for small tables; buffers that are not written hold NaN."""
     threads = torch.get_num_threads()
     if request.param == "reference":
-        found = Implementation(PLAIN, reference_update)
+        found = Implementation(PLAIN, reference_update, rule)
     elif request.param == "numba":
         pytest.importorskip("numba")
         monkeypatch.setattr("eans.kernels.numba_threads.SERIAL_BELOW", 1)
         monkeypatch.setattr("eans.kernels.numba_tables.CUBE_BLOCK", 16)
         torch.set_num_threads(2)
-        found = Implementation(operations("numba_compare", "numba_tables"), import_module("eans.kernels.numba_update"))
+        found = Implementation(
+            operations("numba_compare", "numba_tables"), import_module("eans.kernels.numba_update"), rule
+        )
     else:
         if not HAS_TRITON:
             pytest.skip("Triton is not installed")
@@ -63,7 +74,7 @@ def fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         let_interpreter_read_bounds(monkeypatch)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         found = Implementation(
-            operations("triton_compare", "triton_tables", device), import_module("eans.kernels.triton_update")
+            operations("triton_compare", "triton_tables", device), import_module("eans.kernels.triton_update"), rule
         )
     poison(monkeypatch)
     yield found
@@ -169,19 +180,42 @@ def test_ids_that_are_a_column(fast: Implementation) -> None:
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_rows_without_a_gradient_move_by_their_momentum(fast: Implementation, used: bool) -> None:
+def test_rows_without_a_gradient_move_by_their_momentum_only(fast: Implementation, used: bool) -> None:
     twins = fast.twins(9, 12)
     twins.step(lambda ops, table: ops.gather(table, ops.put(IDS)).square().sum())
     before = twins.fast.detach().clone()
     twins.step(
         lambda ops, table: ops.gather(table, ops.put(IDS)[:, 1]).square().sum() if used else ops.cubes(table) * 0
     )
-    assert (twins.fast[3] != before[3]).all()
+    assert (twins.fast[3] != before[3]).all() == (fast.rule is Adam)
+    assert torch.equal(twins.fast[3], before[3]) == (fast.rule is Adagrad)
     assert torch.equal(twins.fast[4], before[4])
 
 
+def test_many_steps_and_a_lower_rate(fast: Implementation) -> None:
+    """Rows come and go; the rate is read from its scalar at each step; the state is that of PyTorch's optimizer."""
+    twins = fast.twins(9, 12)
+    for step in range(60):
+        ids, outer = torch.randint(9, (4,), generator=torch.Generator().manual_seed(step)), normal(4, 12, seed=step)
+        if step == 40:
+            twins.rate.fill_(0.02)
+            twins.exact.param_groups[0]["lr"] = 0.02
+
+        def loss(ops: Operations, table: Tensor, ids: Tensor = ids, outer: Tensor = outer) -> Tensor:
+            total: Tensor = (ops.gather(table, ops.put(ids)) - ops.put(outer)).square().sum()
+            return total
+
+        twins.step(loss)
+    exact = twins.exact.state[twins.plain]
+    assert set(exact) == set(fast.rule.names())
+    assert twins.count == exact["step"] == 60
+    torch.testing.assert_close(twins.squares.cpu(), exact[fast.rule.squares])
+
+
 @types
-def test_same_bits_for_any_number_of_threads(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_bits_for_any_number_of_threads(
+    rule: type[Optimizer], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("numba")
     monkeypatch.setattr("eans.kernels.numba_threads.SERIAL_BELOW", 1)
     monkeypatch.setattr("eans.kernels.numba_tables.CUBE_BLOCK", 16)
@@ -189,12 +223,13 @@ def test_same_bits_for_any_number_of_threads(dtype: torch.dtype, monkeypatch: py
     found = []
     for threads in (1, 2, 3, 7):
         torch.set_num_threads(threads)
-        twins = Twins(
-            operations("numba_compare", "numba_tables"), import_module("eans.kernels.numba_update"), 9, 74, dtype=dtype
+        kernels = Implementation(
+            operations("numba_compare", "numba_tables"), import_module("eans.kernels.numba_update"), rule
         )
+        twins = kernels.twins(9, 74, dtype=dtype)
         for _ in range(3):
             twins.step(everything(37))
-        found.append([twins.fast.detach(), *twins.state])
+        found.append([twins.fast.detach(), twins.squares, *([] if twins.averages is None else [twins.averages])])
     torch.set_num_threads(before)
     for others in found[1:]:
         assert all(torch.equal(one, two) for one, two in zip(found[0], others, strict=True))
@@ -213,10 +248,10 @@ def test_views_that_do_not_lead_are_left_to_autograd() -> None:
     assert pending_of(normal(4, 6)) is None
 
 
-def test_tables_collect_for_their_optimizer_only() -> None:
+def test_tables_collect_for_their_optimizer_only(rule: type[Optimizer]) -> None:
     """Whoever uses a trained model with an optimizer of their own finds every gradient where PyTorch puts it."""
     table = nn.Parameter(normal(4, 6))
-    optimizer = Adam([table], torch.tensor(0.1))
+    optimizer = rule([table], torch.tensor(0.1))
     pending_on = pending_of(table)
     assert pending_on is None
     with optimizer.collecting():

@@ -1,7 +1,7 @@
-"""Dense Adam for one table on a CPU: one pass, which adds up the parts of the gradient on the way.
+"""Dense Adam and Adagrad for one table on a CPU: one pass, which adds up the parts of the gradient on the way.
 
-The gradient of a row exists only while the row is updated, in the nearest cache; rows without a gradient still move by
-their momentum. Threads share the rows, so the bits do not depend on their number.
+The gradient of a row exists only while the row is updated, in the nearest cache; with Adam, rows without a gradient
+still move by their momentum. Threads share the rows, so the bits do not depend on their number.
 """
 
 # Numba's decorator is untyped, and the arguments of a loop are arrays and numbers of types that the compiler infers.
@@ -19,20 +19,24 @@ from torch import Tensor
 from eans.kernels.numba_pairs import flat, segments
 from eans.kernels.numba_threads import compiled, cuts, share, threads_for
 from eans.kernels.pending import Pending
+from eans.kernels.reference_update import Betas
 
 COLLECTS, ROUNDS = True, False
 
 
-def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor) -> None:
+def advance(step: Tensor, rate: Tensor, betas: Betas | None, out: Tensor) -> None:
     """See `eans.kernels.reference_update.UpdateKernels`."""
     step += 1
+    if betas is None:
+        out.copy_(torch.tensor([rate.item(), 1.0], dtype=torch.float64))
+        return
     first, second = (-math.expm1(step.item() * math.log(beta)) for beta in betas)
     out.copy_(torch.tensor([rate.item() / first, 1.0 / math.sqrt(second)], dtype=torch.float64))
 
 
 @compiled
 def _update_loop(
-    table, averages, squares,  # [E * F]
+    table, averages, squares,  # [E * F]; no averages: Adagrad
     order, starts, rows,  # of the gathered rows [M * F]; empty for none, as are the next three
     leading, width,  # [E * width]
     dense,  # [E * F]
@@ -41,7 +45,7 @@ def _update_loop(
     total,  # [F], scratch
     first, last,
 ):  # fmt: skip
-    """Adam for rows ``[first, last)``."""
+    """Adam or Adagrad for rows ``[first, last)``."""
     columns, half = uint64(len(total)), uint64(len(total) // 2)
     zero = total.dtype.type(0)
     for e in range(uint64(first), uint64(last)):
@@ -69,6 +73,13 @@ def _update_loop(
         if cubes != zero:
             for j in range(columns):
                 total[j] += cubes * table[here + j] * abs(table[here + j])
+        if not len(averages):
+            for j in range(columns):
+                gradient = total[j]
+                square = squares[here + j] + gradient * gradient
+                squares[here + j] = square
+                table[here + j] -= size * gradient / (math.sqrt(square) * root + epsilon)
+            continue
         for j in range(columns):
             gradient = total[j]
             average = beta1 * averages[here + j] + rest1 * gradient
@@ -80,12 +91,12 @@ def _update_loop(
 
 def update(
     table: Tensor,
-    averages: Tensor,
+    averages: Tensor | None,
     squares: Tensor,
     factors: Tensor,
     pending: Pending | None,
     dense: Tensor | None,
-    betas: tuple[float, float],
+    betas: Betas | None,
     epsilon: float,
 ) -> None:
     """See `eans.kernels.reference_update.UpdateKernels`."""
@@ -100,14 +111,14 @@ def update(
         rows = flat(_joined([part.gradient for part in parts]))
     leading = pending.leading[0] if pending.leading else None
     given = (
-        flat(table), flat(averages), flat(squares), order, starts, rows,
+        flat(table), nothing if averages is None else flat(averages), flat(squares), order, starts, rows,
         nothing if leading is None else flat(leading),
         0 if leading is None else leading.shape[1],
         nothing if dense is None else flat(dense.contiguous()),
         flat(torch.stack(pending.products).sum(0)) if pending.products else nothing,
     )  # fmt: skip
     cubes = 3.0 * sum(part.item() for part in pending.cubes)
-    beta1, beta2 = betas
+    beta1, beta2 = betas or (0.0, 0.0)
     numbers = flat(table.new_tensor([cubes, *factors.tolist(), beta1, beta2, 1.0 - beta1, 1.0 - beta2, epsilon]))
     threads = threads_for(table.numel())
 

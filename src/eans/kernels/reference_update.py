@@ -1,4 +1,4 @@
-"""Dense Adam for one table in plain PyTorch: the definition that every faster kernel must equal.
+"""Dense Adam and Adagrad for one table in plain PyTorch: the definition that every faster kernel must equal.
 
 Everything happens on the device of the table, so that a step can be recorded.
 """
@@ -14,6 +14,7 @@ from torch import Tensor
 from eans.kernels.pending import Pending
 
 COLLECTS, ROUNDS = False, False
+Betas = tuple[float, float]
 
 
 class UpdateKernels(Protocol):
@@ -29,36 +30,40 @@ class UpdateKernels(Protocol):
     COLLECTS: bool
     ROUNDS: bool
 
-    def advance(self, step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor) -> None:
+    def advance(self, step: Tensor, rate: Tensor, betas: Betas | None, out: Tensor) -> None:
         """Add 1 to the counter `step` and set `out` ``[2]`` to what `update` needs: the size of the step and the factor
-        of the root, both corrected for the start.
+        of the root. Adam's are corrected for the start; those of Adagrad, which has no betas, are the rate and 1.
         """
 
     def update(
         self,
         table: Tensor,
-        averages: Tensor,
+        averages: Tensor | None,
         squares: Tensor,
         factors: Tensor,
         pending: Pending | None,
         dense: Tensor | None,
-        betas: tuple[float, float],
+        betas: Betas | None,
         epsilon: float,
     ) -> None:
-        """One step of Adam in place, with the gradient `dense` plus all pending parts.
+        """One step of Adam or Adagrad in place, with the gradient `dense` plus all pending parts.
 
         Args:
-            table, averages, squares: ``[E, F]``: the numbers and Adam's two moments.
+            table: ``[E, F]``: the numbers.
+            averages, squares: ``[E, F]``: Adam's two moments; or None and Adagrad's sum of squared gradients.
             factors: from `advance`.
             pending: parts of the gradient; None for a table that does not collect.
             dense: ``[E, F]`` or None: the rest of it.
-            betas, epsilon: of Adam.
+            betas, epsilon: of Adam; or None and Adagrad's epsilon.
         """
 
 
-def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor) -> None:
+def advance(step: Tensor, rate: Tensor, betas: Betas | None, out: Tensor) -> None:
     """See `UpdateKernels.advance`; nothing waits for the device."""
     step += 1
+    if betas is None:
+        torch.stack([rate.to(out.dtype), torch.ones_like(out[1])], out=out)
+        return
     # 1 - beta^step without the loss of digits when it is small.
     count = step.to(out.dtype)
     first, second = (-torch.expm1(count * math.log(beta)) for beta in betas)
@@ -67,18 +72,23 @@ def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor)
 
 def update(
     table: Tensor,
-    averages: Tensor,
+    averages: Tensor | None,
     squares: Tensor,
     factors: Tensor,
     pending: Pending | None,
     dense: Tensor | None,
-    betas: tuple[float, float],
+    betas: Betas | None,
     epsilon: float,
 ) -> None:
     """See `UpdateKernels.update`; without pending parts."""
     assert pending is None
     size, root = factors
-    if dense is None:
+    if averages is None or betas is None:
+        if dense is None:
+            return
+        averages = dense
+        squares.addcmul_(dense, dense)
+    elif dense is None:
         averages.mul_(betas[0])
         squares.mul_(betas[1])
     else:

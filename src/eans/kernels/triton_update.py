@@ -1,8 +1,8 @@
-"""Dense Adam for one table as one kernel, which adds up the parts of the gradient on the way.
+"""Dense Adam and Adagrad for one table as one kernel, which adds up the parts of the gradient on the way.
 
 One program per (row of the table, slice of columns) sums what the row's candidate pairs, its gathered rows and the
 other parts of `eans.kernels.pending` contribute, and applies the step at once: the gradient never exists as a table.
-Rows without a gradient still move by their momentum. No atomics: the same bits every time.
+With Adam, rows without a gradient still move by their momentum. No atomics: the same bits every time.
 """
 
 # Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
@@ -16,30 +16,36 @@ import triton.language as tl
 from torch import Tensor
 
 from eans.kernels.pending import CandidateGradient, Pending, Plan, RowGradient, Segments
+from eans.kernels.reference_update import Betas
 from eans.kernels.triton_entity import ENTITY_TILES, last_use, walk_pairs
 from eans.kernels.triton_sort import sorted_ids
 from eans.kernels.triton_tiles import Tile, fitted, load_planes
 
 COLLECTS, ROUNDS = True, True
-# Rows are uses of one row of the table. Where a row has few of them on average, Adam's own traffic counts most.
+# Rows are uses of one row of the table. Where a row has few of them on average, the moments' traffic counts most.
 PLAIN_TILE, FEW_TILE, FEW_USES = Tile(4, 256, 1), Tile(1, 512, 2), 4
 
 
 @triton.jit
 def _advance_kernel(step, factors, rate, BETA1: tl.constexpr, BETA2: tl.constexpr):
-    """Count a step; `factors` = the size of the step and the factor of the root, both corrected for the start."""
+    """Count a step; `factors` = the size of the step and the factor of the root, with betas corrected for the start."""
     count = tl.load(step) + 1.0
     tl.store(step, count)
-    count = count.to(tl.float64)
-    first = 1.0 - tl.exp(count * tl.log(tl.full((), BETA1, tl.float64)))
-    second = 1.0 - tl.exp(count * tl.log(tl.full((), BETA2, tl.float64)))
-    tl.store(factors, tl.load(rate).to(tl.float64) / first)
-    tl.store(factors + 1, 1.0 / tl.sqrt(second))
+    if BETA1 is None:
+        tl.store(factors, tl.load(rate))
+        tl.store(factors + 1, 1.0)
+    else:
+        count = count.to(tl.float64)
+        first = 1.0 - tl.exp(count * tl.log(tl.full((), BETA1, tl.float64)))
+        second = 1.0 - tl.exp(count * tl.log(tl.full((), BETA2, tl.float64)))
+        tl.store(factors, tl.load(rate).to(tl.float64) / first)
+        tl.store(factors + 1, 1.0 / tl.sqrt(second))
 
 
-def advance(step: Tensor, rate: Tensor, betas: tuple[float, float], out: Tensor) -> None:
+def advance(step: Tensor, rate: Tensor, betas: Betas | None, out: Tensor) -> None:
     """See `eans.kernels.reference_update.UpdateKernels`; nothing waits for the device."""
-    _advance_kernel[(1,)](step, out, rate, BETA1=betas[0], BETA2=betas[1])
+    beta1, beta2 = betas or (None, None)
+    _advance_kernel[(1,)](step, out, rate, BETA1=beta1, BETA2=beta2)
 
 
 @triton.jit
@@ -47,14 +53,20 @@ def _apply(
     table, averages, squares, rounded, factors, place, value, gradient, inside,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr,
 ):  # fmt: skip
-    """Adam for the numbers `value` at offsets `place`."""
-    average = tl.load(averages + place, mask=inside)
-    square = tl.load(squares + place, mask=inside)
-    average += (gradient - average) * (1.0 - BETA1)
-    square = square * BETA2 + gradient * gradient * (1.0 - BETA2)
+    """Adam, or without averages Adagrad, for the numbers `value` at offsets `place`."""
+    if averages is None:
+        average = gradient
+        square = tl.load(squares + place, mask=inside)
+        square += gradient * gradient
+    else:
+        average = tl.load(averages + place, mask=inside)
+        square = tl.load(squares + place, mask=inside)
+        average += (gradient - average) * (1.0 - BETA1)
+        square = square * BETA2 + gradient * gradient * (1.0 - BETA2)
     size = tl.load(factors)
     root = tl.load(factors + 1)
-    tl.store(averages + place, average, mask=inside)
+    if averages is not None:
+        tl.store(averages + place, average, mask=inside)
     tl.store(squares + place, square, mask=inside)
     value -= size * average / (tl.sqrt(square) * root + EPSILON)
     tl.store(table + place, value, mask=inside)
@@ -65,7 +77,7 @@ def _apply(
 @triton.jit
 def _update_kernel(
     table,  # [E, F]
-    averages,  # [E, F]
+    averages,  # [E, F], or None for Adagrad
     squares,  # [E, F]
     rounded,  # [E, F] or None
     factors,  # [2]
@@ -212,17 +224,18 @@ def _uses(pending: Pending, rows: list[RowGradient], num_rows: int) -> Segments 
 
 def update(
     table: Tensor,
-    averages: Tensor,
+    averages: Tensor | None,
     squares: Tensor,
     factors: Tensor,
     pending: Pending | None,
     dense: Tensor | None,
-    betas: tuple[float, float],
+    betas: Betas | None,
     epsilon: float,
 ) -> None:
     """See `eans.kernels.reference_update.UpdateKernels`."""
     assert pending is not None
     num_rows, full = table.shape
+    beta1, beta2 = betas or (None, None)
     candidates = pending.candidates[0] if pending.candidates else None
     parts = sorted(pending.rows, key=lambda part: part.ticket)
     uses = _uses(pending, parts, num_rows)
@@ -261,8 +274,8 @@ def update(
             FOLLOWING=uses is not None and uses.pairs > 0 and rows is not None,
             ROWS=tile.rows,
             COLUMNS=tile.columns,
-            BETA1=betas[0],
-            BETA2=betas[1],
+            BETA1=beta1,
+            BETA2=beta2,
             EPSILON=epsilon,
             num_warps=tile.warps,
         )

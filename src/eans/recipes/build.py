@@ -140,6 +140,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         device=device,
         penalty_power=recipe.loss.penalty_power,
         relation_weight=recipe.loss.relation_weight,
+        optimizer=section.optimizer,
     )
 
 

@@ -123,11 +123,14 @@ class LossSection(Section):
 class TrainSection(Section):
     steps: Positive | Auto = Field("auto", description="auto: about 100 passes per side, 2,000 to 100,000")
     batch_size: Positive | Auto = Field("auto", description="positives per step, b; auto: train / 4, 16 to 512")
-    lr: Annotated[float, Field(gt=0)] = Field(1e-3, description="initial learning rate of Adam")
+    optimizer: Literal["adam", "adagrad"] = Field(
+        "adam", description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state"
+    )
+    lr: Annotated[float, Field(gt=0)] = Field(1e-3, description="initial learning rate")
     lr_decay: Literal["drop", "linear"] = Field("drop", description="one drop of lr, or a straight line down to zero")
     lr_drop: Annotated[float, Field(gt=0, le=1)] = Field(0.1, description="factor on lr after the drop; 1 for none")
     lr_drop_at: Share = Field(0.5, description="where the drop happens, as a share of the steps")
-    reset_optimizer: bool = Field(True, description="forget Adam's moments at the drop")
+    reset_optimizer: bool = Field(True, description="forget the optimizer's moments at the drop")
     rows: Literal["float32", "bfloat16"] = Field(
         "float32", description="on a GPU, read candidate rows rounded to bfloat16: faster, less exact"
     )

@@ -27,7 +27,7 @@ from torch.nn.functional import embedding
 from torch.optim.adam import adam
 
 from eans.graph import KnowledgeGraph, Side
-from eans.optimizer import BETAS, EPSILON
+from eans.optimizer import Adam
 from eans.samplers.base import NO_CONTEXT, Negatives, Sampler, StepOutcome
 
 # Share of a step's mean reward in the running mean; the first steps count equally.
@@ -88,11 +88,11 @@ class BufferedAdam(nn.Module):
             buffers("step"),
             fused=True,
             amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
+            beta1=Adam.betas[0],
+            beta2=Adam.betas[1],
             lr=self.rate,
             weight_decay=self.weight_decay,
-            eps=EPSILON,
+            eps=Adam.epsilon,
             maximize=False,
         )
 

@@ -108,6 +108,8 @@ class Trainer:
         sampler.expect(stream.batch_size)
         if penalty == "stay-positive":
             model.total_score()
+        if sampler.whole and model.comparison != "dot":
+            model.compare_everyone([])
         if relation_weight:
             model.relation_scores(stream.triples[:1])
         self.seed = seed
@@ -149,8 +151,9 @@ class Trainer:
     def _relation_loss(self, batch: Batch) -> Tensor:
         if not self.relation_weight:
             return torch.zeros((), device=self.device)
-        scores = self.model.relation_scores(batch.triples)
-        return self.relation_weight * relation_loss(scores, batch.triples[:, RELATION], batch.weight)
+        triples, _ = self.model.oriented(batch.triples, batch.side)
+        scores = self.model.relation_scores(triples)
+        return self.relation_weight * relation_loss(scores, triples[:, RELATION], batch.weight)
 
     def step(self) -> LossTerms:
         """Do one step and return its loss terms.
@@ -192,7 +195,8 @@ class Trainer:
     def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         batch = self.stream.batch(rows, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
-        scores = self.model.training_scores(batch.triples, batch.side, negatives.entities, self.loss.needs_substitution)
+        entities = None if self.sampler.whole else negatives.entities
+        scores = self.model.training_scores(batch.triples, batch.side, entities, self.loss.needs_substitution)
         self.aside.join()
         weight = batch.weight if negatives.weight is None else batch.weight * negatives.weight
         proposal = None

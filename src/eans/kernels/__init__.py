@@ -57,6 +57,7 @@ __all__ = [
     "negative_loss",
     "optimizer_kernels",
     "pick",
+    "products",
     "project",
     "repeats",
     "step_along",
@@ -80,6 +81,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "loss_terms": "reference_step",
         "nearest": "reference",
         "pick": "reference_step",
+        "products": "reference_step",
         "project": "reference_step",
         "step_along": "reference_step",
         "take": "reference_step",
@@ -98,6 +100,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "loss_terms": "triton_loss",
         "nearest": "triton_nearest",
         "pick": "triton_sampling",
+        "products": "tensor_cores",
         "project": "triton_vectors",
         "step_along": "triton_sampling",
         "take": "triton_sort",
@@ -262,6 +265,12 @@ def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) 
     """`eans.kernels.reference_step.complex_product` by the chosen implementation."""
     product: Tensor = _call("complex_product", left.device, left, right, conjugate_right)
     return product
+
+
+def products(queries: Tensor, table: Tensor) -> Tensor:
+    """`eans.kernels.reference_step.products` by the chosen implementation."""
+    scores: Tensor = _call("products", queries.device, queries, table)
+    return scores
 
 
 def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, column: int) -> tuple[Tensor, Tensor]:

@@ -42,6 +42,11 @@ def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) 
     return torch.cat([left_re * right_re - left_im * right_im, left_re * right_im + left_im * right_re], dim=-1)
 
 
+def products(queries: Tensor, table: Tensor) -> Tensor:
+    """Dot products with every row: queries ``[Q, B, D]``, table ``[E, D]`` -> ``[Q, B, E]``."""
+    return queries @ table.T
+
+
 # --- batches --------------------------------------------------------------------------------------------------------
 
 

@@ -183,10 +183,10 @@ class Model(nn.Module, ABC):
     def relation_scores(self, triples: Tensor) -> Tensor:
         """Scores of every relation between heads and tails of triples ``[B, 3]``, with gradients: ``[B, R]``.
 
-        As `score_relations`, at the cost of one matrix product.
+        As `score_relations`, at the cost of one matrix product. Reciprocal relations are scored as well: ``[B, 2R]``.
         """
         heads, tails = self.entity_rows(torch.stack((triples[:, HEAD], triples[:, TAIL]))).unbind()
-        return self.relation_query(heads, tails) @ self.relation[: self.num_relations].T
+        return self.relation_query(heads, tails) @ self.relation[: self.substitution_relation].T
 
     def oriented(self, triples: Tensor, side: Side) -> tuple[Tensor, Side]:
         """The question for the `side` of triples ``[B, 3]`` as the tables answer it: triples ``[B, 3]`` and side.
@@ -224,6 +224,19 @@ class Model(nn.Module, ABC):
             self.candidate_scalars(self.entity),
             mean_rest=True,
         )
+        return scores + self.offset if self.offset else scores
+
+    def compare_everyone(self, queries: list[Query]) -> Tensor:
+        """As `compare_candidates` with all entities in their order as candidates of every row: ``[min(Q, 2), B, E]``.
+
+        One matrix product, so only for models that compare by a dot product; the others refuse.
+        """
+        if self.comparison != "dot":
+            raise UsageError(
+                f"model '{type(self).__name__.lower()}' compares by a distance, for which sampler.name 'all' would take "
+                "far too long; use another sampler, or model.name 'distmult', 'complex', 'simple' or 'rescal'"
+            )
+        scores = kernels.products(torch.stack([query.vector for query in queries]), self.candidate_table())
         return scores + self.offset if self.offset else scores
 
     def compare_all(self, triples: Tensor, side: Side) -> Tensor:
@@ -286,11 +299,12 @@ class Model(nn.Module, ABC):
         return [forward, backward]
 
     def training_scores(
-        self, triples: Tensor, side: Side, entities: Tensor, substitution: Substitution | None = None
+        self, triples: Tensor, side: Side, entities: Tensor | None, substitution: Substitution | None = None
     ) -> Scores:
         """All scores a loss needs for triples ``[B, 3]`` whose `side` is corrupted by `entities` ``[B, N]``.
 
-        Candidate rows are read once and compared with one to three queries.
+        Candidate rows are read once and compared with one to three queries. None for `entities` stands for all of them
+        in their order, ``N = E``.
         """
         triples, side = self.oriented(triples, side)
         ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]))
@@ -299,7 +313,8 @@ class Model(nn.Module, ABC):
         queries = [query]
         if substitution is not None:
             queries += self.substitution_queries(positive, substitution)
-        scores = self.compare_candidates(queries, entities).unbind()
+        compared = self.compare_everyone(queries) if entities is None else self.compare_candidates(queries, entities)
+        scores = compared.unbind()
         return Scores(self._compare_positive(query, positive), scores[0], scores[1] if len(scores) > 1 else None)
 
     def extra_repr(self) -> str:

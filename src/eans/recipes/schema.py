@@ -41,8 +41,8 @@ class ModelSection(Section):
 
 
 class SamplerSection(Section):
-    name: str = Field("eans", description="uniform, eans, bernoulli, nscaching, kbgan, igan, sans or none")
-    negatives: Count = Field(64, description="negatives per positive, n; 0 for the sampler none, and only for it")
+    name: str = Field("eans", description="uniform, eans, bernoulli, nscaching, kbgan, igan, sans, none or all")
+    negatives: Count = Field(64, description="negatives per positive, n; 0 for the samplers none and all")
     known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
         "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
     )

@@ -3,6 +3,7 @@
 from eans.samplers.base import Negatives, Sampler, StepOutcome
 from eans.samplers.bernoulli import Bernoulli
 from eans.samplers.eans import EANS
+from eans.samplers.everything import Everything
 from eans.samplers.igan import IGAN
 from eans.samplers.kbgan import KBGAN
 from eans.samplers.none import NoNegatives
@@ -19,6 +20,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "igan": IGAN,
     "sans": SANS,
     "none": NoNegatives,
+    "all": Everything,
 }
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "SAMPLERS",
     "SANS",
     "Bernoulli",
+    "Everything",
     "NSCaching",
     "Negatives",
     "NoNegatives",

@@ -80,7 +80,8 @@ class Sampler(nn.Module, ABC):
         uniform_share: probability that a draw is replaced by one uniform over all entities.
     """
 
-    draws: ClassVar[bool] = True  # are there negatives at all?
+    draws: ClassVar[bool] = True  # are there negatives, of a number that the recipe says?
+    whole: ClassVar[bool] = False  # are the negatives of every row all entities, in their order?
     # From now on `observe` does the same after every step, on the device alone, whatever its number: it is recorded
     # as part of the step.
     steady: bool = False

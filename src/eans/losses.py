@@ -6,7 +6,6 @@ mask. Self-adversarial sampling is not a sampler here but the temperature of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -203,20 +202,12 @@ class SoftmaxLoss(LogSigmoid):
         self.correct_proposal = correct_proposal
         self.needs_proposal = correct_proposal
 
-    def log_candidates(self, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None) -> Tensor:
-        """Logarithms of the summands of ``Z_i``, minus infinity where masked: three times ``[B, N]`` -> ``[B, N]``."""
-        if self.correct_proposal:
-            assert log_proposal is not None
-            negative = negative - log_proposal - math.log(max(1, negative.shape[1]))
-        return negative.masked_fill(known_true, -math.inf)
-
     def forward(
         self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
     ) -> LossTerms:
         """As `LogSigmoid.forward`; with `correct_proposal`, `log_proposal` must be there."""
-        # -log(exp(s) / (exp(s) + Z)) = log(exp(0) + sum_j exp(z_j - s)): the zero keeps a masked row finite.
-        above = self.log_candidates(scores.negative - scores.positive[:, None], known_true, log_proposal)
-        surprise = torch.cat([torch.zeros_like(scores.positive)[:, None], above], dim=1).logsumexp(1)
+        assert (log_proposal is not None) == self.correct_proposal
+        surprise = kernels.surprise(scores.positive, scores.negative, known_true, log_proposal)
         total = (weight / weight.sum() * surprise).sum()
         return LossTerms(torch.zeros_like(total), total, torch.zeros_like(total))
 

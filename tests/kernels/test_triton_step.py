@@ -23,9 +23,11 @@ from eans.kernels import (
     Comparison,
     reference,
     reference_step,
+    tensor_cores,
     triton_compare,
     triton_loss,
     triton_sampling,
+    triton_softmax,
     triton_sort,
     triton_tables,
     triton_update,
@@ -46,6 +48,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_tables, "CUBE_BLOCK", 16)
     monkeypatch.setattr(triton_tables, "CUBE_PROGRAMS", 3)
     monkeypatch.setattr(triton_sampling, "CANDIDATES", 4)
+    monkeypatch.setattr(triton_softmax, "COLUMNS", 4)
     monkeypatch.setattr(triton_sampling, "OTHERS", 4)
     monkeypatch.setattr(triton_update, "PLAIN_TILE", Tile(2, 8, 1))
     monkeypatch.setattr(triton_update, "FEW_USES", 0)
@@ -206,6 +209,40 @@ def test_a_loss_that_is_not_finite_shows() -> None:
     known = torch.zeros(4, 6, dtype=torch.bool, device=DEVICE)
     weight = torch.ones(4, device=DEVICE).double()
     assert triton_loss.loss_terms(normal(4), negative, None, known, weight, 1.0, 1.0, 0.0, 0.0)[1].isnan()
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("negatives", [1, 4, 11, 17])
+def test_surprise(corrected: bool, negatives: int) -> None:
+    batch = 6
+    known = (normal(batch, negatives, seed=5) > 0.5).to(DEVICE)
+    known[1] = True  # the positive alone
+    known[2] = False
+    proposal = normal(batch, negatives, seed=6) - 3.0 if corrected else None
+    inputs = [normal(batch) * 5, normal(batch, negatives, seed=1) * 5]
+    inputs[1][2, 0] = 800.0  # exp of it is not finite
+    assert_same(
+        with_gradients(lambda one, two: triton_softmax.surprise(one, two, known, proposal), *inputs),
+        with_gradients(lambda one, two: reference_step.surprise(one, two, known, proposal), *inputs),
+    )
+
+
+def test_surprise_of_padded_scores() -> None:
+    """Scores as `products` leaves them, and a gradient as it wants it; a score that is not finite shows."""
+    known = torch.zeros(4, 6, dtype=torch.bool, device=DEVICE)
+    padded = normal(4, 9)
+    scores = padded[:, :6].detach().requires_grad_()
+    found = triton_softmax.surprise(normal(4, seed=1), scores, known, None)
+    assert_same([found.detach()], [reference_step.surprise(normal(4, seed=1), padded[:, :6], known, None)])
+    (gradient,) = torch.autograd.grad(found.sum(), scores)
+    assert gradient.stride(0) % tensor_cores.ALIGNMENT == 0
+    padded[2, 3] = float("nan")
+    assert triton_softmax.surprise(normal(4), padded[:, :6], known, None).isnan().tolist() == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 # --- rounded rows -------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ __all__ = [
     "project",
     "repeats",
     "step_along",
+    "surprise",
     "take",
 ]
 
@@ -84,6 +85,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "products": "reference_step",
         "project": "reference_step",
         "step_along": "reference_step",
+        "surprise": "reference_step",
         "take": "reference_step",
     },
     "triton": {
@@ -103,6 +105,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "products": "tensor_cores",
         "project": "triton_vectors",
         "step_along": "triton_sampling",
+        "surprise": "triton_softmax",
         "take": "triton_sort",
     },
     "numba": {
@@ -314,3 +317,9 @@ def loss_terms(
         margin, temperature, substitution_weight, substitution_regularization,
     )  # fmt: skip
     return terms
+
+
+def surprise(positive: Tensor, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None) -> Tensor:
+    """`eans.kernels.reference_step.surprise` by the chosen implementation."""
+    found: Tensor = _call("surprise", negative.device, positive, negative, known_true, log_proposal)
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, logsigmoid
@@ -43,7 +45,7 @@ def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) 
 
 
 def products(queries: Tensor, table: Tensor) -> Tensor:
-    """Dot products with every row: queries ``[Q, B, D]``, table ``[E, D]`` -> ``[Q, B, E]``."""
+    """Dot products with every row: queries ``[B, D]``, table ``[E, D]`` -> ``[B, E]``."""
     return queries @ table.T
 
 
@@ -165,6 +167,28 @@ def negative_loss(logits: Tensor, known_true: Tensor, weight: Tensor, temperatur
     """``-sum_i w_i sum_j p_ij log sig(-s_ij)`` of negative logits ``[B, N]``, the known-true ones left out."""
     share = negative_shares(logits.detach(), known_true, temperature)
     return -(weight[:, None] * share * torch.where(known_true, 0.0, logsigmoid(-logits))).sum()
+
+
+def log_count(negative: Tensor) -> float:
+    """``log N`` of candidates ``[B, N]``; 0 if there are none."""
+    return math.log(max(1, negative.shape[1]))
+
+
+def log_candidates(negative: Tensor, known_true: Tensor, log_proposal: Tensor | None) -> Tensor:
+    """``log(exp(s_ij) / (N q_ij))``, minus infinity where known to be true: three times ``[B, N]`` -> ``[B, N]``.
+
+    Without a proposal ``1 / (N q_ij)`` is left out.
+    """
+    if log_proposal is not None:
+        negative = negative - log_proposal - log_count(negative)
+    return negative.masked_fill(known_true, -math.inf)
+
+
+def surprise(positive: Tensor, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None) -> Tensor:
+    """``-log(exp(s_i) / (exp(s_i) + sum_j exp(z_ij)))``, z by `log_candidates`: ``[B]``, 3 x ``[B, N]`` -> ``[B]``."""
+    # log(exp(0) + sum_j exp(z_j - s)): the zero keeps a masked row finite.
+    above = log_candidates(negative - positive[:, None], known_true, log_proposal)
+    return torch.cat([torch.zeros_like(positive)[:, None], above], dim=1).logsumexp(1)
 
 
 def loss_terms(

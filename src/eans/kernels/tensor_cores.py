@@ -13,6 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eans.kernels.pending import pending_of
+
+# Rows of a matrix should begin at multiples of so many numbers; the fast products take no others.
+ALIGNMENT = 8
+
+
+def aligned(rows: int, columns: int, like: Tensor) -> Tensor:
+    """An empty matrix ``[rows, columns]`` whose rows begin where tensor cores want them."""
+    width = -(-columns // ALIGNMENT) * ALIGNMENT
+    return like.new_empty(rows, width)[:, :columns]
+
 
 @contextmanager
 def rounded_factors() -> Iterator[None]:
@@ -29,16 +40,22 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, table: Tensor) -> Tensor:
         ctx.save_for_backward(queries, table)
+        ctx.pending = pending_of(table)
         with rounded_factors():
-            return queries @ table.T
+            return torch.mm(queries, table.T, out=aligned(len(queries), len(table), queries))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         queries, table = ctx.saved_tensors
-        flat = gradient.flatten(0, -2)
+        if gradient.stride(1) != 1 or gradient.stride(0) % ALIGNMENT:
+            gradient = aligned(len(queries), len(table), gradient).copy_(gradient)
         with rounded_factors():
-            return (flat @ table).view(queries.shape), flat.T @ queries.flatten(0, -2)
+            to_queries, to_table = gradient @ table, gradient.T @ queries
+        if ctx.pending is not None and not ctx.pending.leading:
+            ctx.pending.leading.append(to_table)
+            return to_queries, None
+        return to_queries, to_table
 
 
 def products(queries: Tensor, table: Tensor) -> Tensor:

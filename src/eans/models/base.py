@@ -226,18 +226,19 @@ class Model(nn.Module, ABC):
         )
         return scores + self.offset if self.offset else scores
 
-    def compare_everyone(self, queries: list[Query]) -> Tensor:
-        """As `compare_candidates` with all entities in their order as candidates of every row: ``[min(Q, 2), B, E]``.
+    def compare_everyone(self, queries: list[Query]) -> list[Tensor]:
+        """Scores of all entities in their order, for each query: ``[B, E]`` each.
 
-        One matrix product, so only for models that compare by a dot product; the others refuse.
+        A matrix product, so only for models that compare by a dot product; the others refuse.
         """
         if self.comparison != "dot":
             raise UsageError(
-                f"model '{type(self).__name__.lower()}' compares by a distance, for which sampler.name 'all' would take "
-                "far too long; use another sampler, or model.name 'distmult', 'complex', 'simple' or 'rescal'"
+                f"model '{type(self).__name__.lower()}' compares by a distance; with sampler.name 'all' that would take "
+                "far too long: use another sampler, or model.name 'distmult', 'complex', 'simple' or 'rescal'"
             )
-        scores = kernels.products(torch.stack([query.vector for query in queries]), self.candidate_table())
-        return scores + self.offset if self.offset else scores
+        table = self.candidate_table()
+        scores = [kernels.products(query.vector, table) for query in queries]
+        return [score + self.offset for score in scores] if self.offset else scores
 
     def compare_all(self, triples: Tensor, side: Side) -> Tensor:
         """`score_all` of `oriented` triples, without gradients: ``[B, E]``."""
@@ -313,8 +314,10 @@ class Model(nn.Module, ABC):
         queries = [query]
         if substitution is not None:
             queries += self.substitution_queries(positive, substitution)
-        compared = self.compare_everyone(queries) if entities is None else self.compare_candidates(queries, entities)
-        scores = compared.unbind()
+        if entities is None:
+            scores = self.compare_everyone(queries)
+        else:
+            scores = list(self.compare_candidates(queries, entities).unbind())
         return Scores(self._compare_positive(query, positive), scores[0], scores[1] if len(scores) > 1 else None)
 
     def extra_repr(self) -> str:

@@ -1,0 +1,134 @@
+"""The cross-entropy of a positive among its candidates, one program per positive.
+
+`eans.kernels.reference_step.surprise` defines it. The candidates of a row may be all entities of a graph, so a program
+walks over them in tiles. Forward and backward read the scores once each, and nothing of their size is made but the
+gradient.
+"""
+
+# Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from eans.kernels import reference_step
+from eans.kernels.tensor_cores import aligned
+
+COLUMNS = 2048  # candidates that a program holds at a time
+
+
+@triton.jit
+def _above(negative, known_true, log_proposal, row, stride, columns, negatives, own, log_count):
+    """``z_ij - s_i`` of some candidates of a row; minus infinity where masked or outside."""
+    inside = columns < negatives
+    logits = tl.load(negative + row * stride + columns, mask=inside, other=0.0) - own
+    if log_proposal is not None:
+        logits = logits - tl.load(log_proposal + row * negatives + columns, mask=inside, other=0.0) - log_count
+    known = tl.load(known_true + row * negatives + columns, mask=inside, other=1)
+    return tl.where(known != 0, -float("inf"), logits)
+
+
+@triton.jit
+def _forward_kernel(
+    surprise,  # [B]
+    positive,  # [B]
+    negative,  # [B, N], rows `stride` apart
+    known_true,  # [B, N]
+    log_proposal,  # [B, N] or None
+    negatives,
+    stride,
+    log_count,
+    COLUMNS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    own = tl.load(positive + row)
+    # The positive itself is the first: exp(s - s) = 1.
+    top = own * 0.0
+    total = top + 1.0
+    for start in range(0, negatives, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
+        above = _above(negative, known_true, log_proposal, row, stride, columns, negatives, own, log_count)
+        higher = tl.maximum(top, tl.max(above, axis=0))
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(above - higher), axis=0)
+        top = higher
+    tl.store(surprise + row, top + tl.log(total))
+
+
+@triton.jit
+def _backward_kernel(
+    to_positive,  # [B]
+    to_negative,  # [B, N], rows `to_stride` apart
+    upstream,  # [B]
+    surprise,  # [B]
+    positive,
+    negative,
+    known_true,
+    log_proposal,
+    negatives,
+    stride,
+    to_stride,
+    log_count,
+    COLUMNS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    own, outer, surprised = tl.load(positive + row), tl.load(upstream + row), tl.load(surprise + row)
+    total = own * 0.0
+    for start in range(0, negatives, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
+        above = _above(negative, known_true, log_proposal, row, stride, columns, negatives, own, log_count)
+        pull = outer * tl.exp(above - surprised)
+        total += tl.sum(pull, axis=0)
+        tl.store(to_negative + row * to_stride + columns, pull, mask=columns < negatives)
+    tl.store(to_positive + row, -total)
+
+
+class _Surprise(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, positive: Tensor, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None, log_count: float
+    ) -> Tensor:
+        batch, negatives = negative.shape
+        surprise = torch.empty_like(positive)
+        ctx.columns = min(COLUMNS, triton.next_power_of_2(negatives))
+        ctx.log_count = log_count
+        with torch.cuda.device_of(negative):
+            _forward_kernel[(batch,)](
+                surprise, positive, negative, known_true, log_proposal, negatives, negative.stride(0), log_count,
+                COLUMNS=ctx.columns, num_warps=8,
+            )  # fmt: skip
+        ctx.save_for_backward(surprise, positive, negative, known_true, log_proposal)
+        return surprise
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        surprise, positive, negative, known_true, log_proposal = ctx.saved_tensors
+        batch, negatives = negative.shape
+        to_positive, to_negative = torch.empty_like(positive), aligned(batch, negatives, negative)
+        with torch.cuda.device_of(negative):
+            _backward_kernel[(batch,)](
+                to_positive, to_negative, upstream.contiguous(), surprise, positive, negative, known_true, log_proposal,
+                negatives, negative.stride(0), to_negative.stride(0), ctx.log_count,
+                COLUMNS=ctx.columns, num_warps=8,
+            )  # fmt: skip
+        return to_positive, to_negative, None, None, None
+
+
+def surprise(positive: Tensor, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None) -> Tensor:
+    """`reference_step.surprise`."""
+    if not negative.numel() or positive.dtype != negative.dtype:
+        return reference_step.surprise(positive, negative, known_true, log_proposal)
+    if negative.stride(1) != 1:
+        negative = negative.contiguous()
+    if log_proposal is not None:
+        log_proposal = log_proposal.to(negative.dtype).contiguous()
+    found: Tensor = _Surprise.apply(
+        positive.contiguous(), negative, known_true.contiguous(), log_proposal, reference_step.log_count(negative)
+    )
+    return found

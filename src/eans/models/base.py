@@ -233,8 +233,8 @@ class Model(nn.Module, ABC):
         """
         if self.comparison != "dot":
             raise UsageError(
-                f"model '{type(self).__name__.lower()}' compares by a distance, for which sampler.name 'all' would take "
-                "far too long; use another sampler, or model.name 'distmult', 'complex', 'simple' or 'rescal'"
+                f"model '{type(self).__name__.lower()}' compares by a distance, which is no matrix product, and "
+                "sampler 'all' needs one; use another one, or model.name 'distmult', 'complex', 'simple' or 'rescal'"
             )
         scores = kernels.products(torch.stack([query.vector for query in queries]), self.candidate_table())
         return scores + self.offset if self.offset else scores

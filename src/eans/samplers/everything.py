@@ -67,11 +67,11 @@ class Everything(Sampler):
         self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
     ) -> Negatives:
         with aside:
-            known = self.label(triples, side, self.entities)
+            known = self.masked(triples, side)
         return Negatives(self.draw(triples, side, generator), known)
 
-    def label(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
-        """The positive and, unless they are kept, all known answers: bool ``[B, E]``."""
+    def masked(self, triples: Tensor, side: Side) -> Tensor:
+        """What losses leave out. The positive and, unless they are kept, all known answers: bool ``[B, E]``."""
         positive = triples[:, column(side), None]
         known = torch.zeros(len(triples), self.num_entities, dtype=torch.bool, device=triples.device)
         if self.false_negatives == "keep":

@@ -9,6 +9,7 @@ method as many negatives as fit into the budget beside what its sampler scores f
 - NSCaching scores cache and newcomers when it renews a cache: (N1 + N2) / (lazy + 1) candidates per step and positive.
 - KBGAN's generator scores its pool twice, to draw and to learn from the reward; both count, though the generator is
   smaller than the model. First steps in which a generator only learns the graph (`sampler.pretrain_steps`) do not.
+- The sampler `all` scores every entity, far more than the budget; it is there for what more could be had.
 - What is no score of a candidate does not count: K-means, walks, IGAN's softmax over all entities. The table of costs
   (``--costs``, see `sampler_costs`) shows the time of everything. It is measured by itself, on an idle machine: these
   runs go several at a time, and their seconds say nothing.
@@ -52,6 +53,7 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "uniform": ("uniform", ()),
     "self-adversarial": ("adv", ()),
     "softmax": ("softmax", ()),
+    "all entities": ("all", ()),
     "Bernoulli": ("bernoulli", ()),
     "NSCaching": ("nscaching", ()),
     "KBGAN": ("kbgan", ()),
@@ -72,7 +74,9 @@ FITTED: dict[str, tuple[str, ...]] = {
     "KBGAN": ("sampler.pool=16",),
 }
 # Models that are compared in these rows only.
-SELECTED: dict[str, tuple[str, ...]] = {"distmult": ("uniform", "self-adversarial", "EANS", "Stay Positive")}
+SELECTED: dict[str, tuple[str, ...]] = {
+    "distmult": ("uniform", "self-adversarial", "all entities", "EANS", "Stay Positive")
+}
 # While scores are counted: small, and past the steps in which a generator only learns the graph.
 COUNTING = {"model.dim": 4, "train.batch_size": 64, "sampler.pretrain_steps": 0}
 COUNTED_STEPS = 16
@@ -129,22 +133,26 @@ def pairs() -> list[tuple[str, Entry]]:
 def counting() -> Iterator[list[int]]:
     """A list that collects how many candidates every model in the program scores inside the block."""
     found: list[int] = []
-    compare, score_all = Model.compare_candidates, Model.score_all
+    compare, everyone, score_all = Model.compare_candidates, Model.compare_everyone, Model.score_all
 
     def counted(self: Model, queries: list[Any], entities: Tensor) -> Tensor:
         found.append(entities.numel())
         return compare(self, queries, entities)
+
+    def counted_everyone(self: Model, queries: list[Any]) -> Tensor:
+        found.append(len(queries[0].vector) * self.num_entities)
+        return everyone(self, queries)
 
     def counted_all(self: Model, triples: Tensor, side: Any) -> Tensor:
         found.append(len(triples) * self.num_entities)
         return score_all(self, triples, side)
 
     patched: Any = Model
-    patched.compare_candidates, patched.score_all = counted, counted_all
+    patched.compare_candidates, patched.compare_everyone, patched.score_all = counted, counted_everyone, counted_all
     try:
         yield found
     finally:
-        patched.compare_candidates, patched.score_all = compare, score_all
+        patched.compare_candidates, patched.compare_everyone, patched.score_all = compare, everyone, score_all
 
 
 def built(entry: Entry, model: str, settings: dict[str, Any], device: str = "cpu") -> Trainer:
@@ -173,8 +181,11 @@ def scored(entry: Entry, model: str, negatives: int) -> float:
 
 @cache
 def negatives_for(entry: Entry, model: str, budget: int) -> int:
-    """The most negatives whose step scores no more than `budget` candidates per positive; at least 1, if any."""
-    if sampler_of(entry.recipe(model)) == "none":
+    """The most negatives whose step scores no more than `budget` candidates per positive; at least 1, if any.
+
+    0 for samplers that are not asked for a number.
+    """
+    if not load(entry.recipe(model)).sampler.negatives:
         return 0
     if scored(entry, model, budget) <= budget:  # most score nothing but their negatives
         return budget

@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "uniform": (),
     "self-adversarial": ("self-adversarial",),
     "softmax": ("softmax",),
+    "all": ("all entities",),
     "bernoulli": ("Bernoulli",),
     "nscaching": ("NSCaching",),
     "kbgan": ("KBGAN",),
@@ -184,7 +185,7 @@ def page_block(page: str, found: Found) -> str:
         parts.append("What the negatives are like after the last step, TransE ([the numbers](../inspecting.md)):")
         parts.append(looks(found, titles))
     # The few rows of a model that is compared in few are shown together.
-    models = [*MODELS] if own or page == BASELINE else []
+    models = [model for model in MODELS if page == BASELINE or shown(PAGES[page], (model,))]
     selected = [model for model in SELECTED if any(entry.title in PAGES[page] for _, entry in shown(titles, (model,)))]
     rows = shown(titles, tuple(models)) if models else []
     few = shown(None, tuple(selected)) if selected else []

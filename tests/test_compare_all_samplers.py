@@ -63,11 +63,11 @@ def test_negatives_fit_into_the_budget(picky: Entry) -> None:
 
 
 def test_counting_leaves_the_models_as_they_were() -> None:
-    before = Model.compare_candidates, Model.score_all
+    names = "compare_candidates", "compare_everyone", "score_all"
+    before = [getattr(Model, name) for name in names]
     with counting():
-        assert Model.compare_candidates is not before[0]
-        assert Model.score_all is not before[1]
-    assert (Model.compare_candidates, Model.score_all) == before
+        assert all(getattr(Model, name) is not method for name, method in zip(names, before, strict=True))
+    assert [getattr(Model, name) for name in names] == before
 
 
 def test_rows_follow_the_recipes() -> None:
@@ -100,6 +100,15 @@ def test_no_negatives_cost_nothing_of_the_budget() -> None:
         compare.cell(entry, "distmult", 8, 1, ()).key
         == "wordnet-core/distmult/stay-positive sampler.negatives=0 seed=1"
     )
+
+
+def test_all_entities_are_counted_and_exceed_the_budget() -> None:
+    entry = next(entry for entry in entries() if entry.title == "all entities")
+    assert [model for model, other in pairs() if other == entry] == ["complex", "distmult"]
+    for model in ("complex", "distmult"):
+        assert negatives_for(entry, model, 8) == 0
+        assert scored(entry, model, 0) == 6481
+    assert compare.cell(entry, "complex", 8, 1, ()).key == "wordnet-core/complex/all sampler.negatives=0 seed=1"
 
 
 def made_up(key: str, mrr: float) -> dict[str, Any]:

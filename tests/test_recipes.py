@@ -25,6 +25,7 @@ METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution", "so
 MORE_METHODS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bernoulli", "nscaching", "kbgan", "igan", "sans", "sans+adv"), MODELS),
     "stay-positive": ("distmult", "simple"),
+    "all": ("distmult", "complex", "simple", "rescal"),
 }
 
 # The appendix of the paper, column by column: d, b, n, lr, gamma, alpha, lambda_1, lambda_2.
@@ -80,7 +81,7 @@ def test_a_method_of_one_dataset() -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_builds(name: str) -> None:
     graph = ring_graph()
-    negatives = 0 if load(name).sampler.name == "none" else 4
+    negatives = 4 if SAMPLERS[load(name).sampler.name].draws else 0
     recipe = load(name, {"model.dim": 4, "sampler.negatives": negatives, "sampler.clusters": 5, "train.batch_size": 8})
     assert recipe.name == name
     resolved = resolve(recipe, graph)

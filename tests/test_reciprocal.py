@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,21 @@ def test_each_side_trains_its_own_rows(name, options, side, triples, entities):
     assert int(moved.sum()) == RELATIONS
 
 
+LINEAR = pytest.mark.parametrize("name", ["distmult", "complex", "simple", "rescal"])
+
+
+@LINEAR
+def test_all_rows_but_the_substitution_compete_as_relations(name, triples):
+    model, plain = twins(name, {})
+    for asked in (triples, inverted(triples)):
+        scores = model.relation_scores(asked)
+        assert scores.shape == (6, 2 * RELATIONS)
+        torch.testing.assert_close(scores, plain.score_relations(asked[:, 0], asked[:, 2]))
+    scores.sum().backward()
+    moved = model.relation.grad.abs().sum(1) > 0
+    assert moved.tolist() == [True] * 2 * RELATIONS + [False]
+
+
 def test_projection_from_the_entity_table_needs_entities_for_the_inverses():
     with pytest.raises(UsageError, match="more entities than relations"):
         TransD(6, 3, 2, projection="entity-table", reciprocal=True)
@@ -146,6 +162,38 @@ def test_a_few_steps(name):
     losses = [trainer.step().total.item() for _ in range(18)]
     assert trainer.is_sound()
     assert sum(losses[-4:]) < sum(losses[:4])
+
+
+@LINEAR
+def test_relation_prediction_by_hand(name):
+    """Tails: (h, r, t) asks for r among 2R rows; heads: (t, R + r, h) asks for R + r."""
+    trainer = make(name, ring_graph(), **{"loss.relation_weight": 0.7, "loss.penalty": "none"})
+    model = trainer.model
+    size = model.num_relations
+    for number, side in enumerate(("tail", "head")):
+        rows, asked = trainer.stream.rows(number)
+        assert asked == side
+        batch = trainer.stream.batch(rows, side, None)
+        expected = 0.0
+        for (head, relation, tail), weight in zip(batch.triples.tolist(), batch.weight.tolist(), strict=True):
+            ends, true = ((head, tail), relation) if side == "tail" else ((tail, head), size + relation)
+            triples = torch.tensor([[ends[0], row, ends[1]] for row in range(2 * size)])
+            scores = model.score(triples).tolist()
+            expected += weight * (log(sum(map(exp, scores))) - scores[true])
+        trainer.step()
+        found = trainer.take_means(1)["relation"]
+        assert found == pytest.approx(0.7 * expected / sum(batch.weight.tolist()), rel=1e-5)
+
+
+@pytest.mark.usefixtures("plain_kernels")
+@LINEAR
+def test_relation_prediction_trains_the_rows_that_compete(name):
+    """Also the inverses in a step about tails; the first step of Adam moves what has a gradient."""
+    trainer = make(name, ring_graph(), **{"loss.relation_weight": 0.7})
+    size = trainer.model.num_relations
+    trainer.step()
+    gradient = trainer.model.relation.grad.abs().sum(1)
+    assert (gradient[: 2 * size] > 0).all()
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -62,6 +62,7 @@ def test_work_that_cannot_be_recorded_goes_on_without() -> None:
     [
         *((model, method) for model in MODELS for method in ("uniform", "eans+adv", "softmax")),
         *((model, "stay-positive") for model in ("distmult", "simple")),
+        *((model, "all") for model in ("distmult", "complex", "simple", "rescal")),
         ("complex", "relation"),
         *((model, "adagrad") for model in ("transe", "transd", "distmult", "rotate")),
     ],

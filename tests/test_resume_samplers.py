@@ -15,10 +15,10 @@ from test_resume import Nursery, at_step, checkpoint_step, kill
 
 RECIPE = """
 [model]
-name = "transe"
+name = "{model}"
 dim = 16
 [sampler]
-negatives = 8
+negatives = {negatives}
 reorder_every = 7
 {sampler}
 [loss]
@@ -39,9 +39,12 @@ SAMPLERS = {
     ),
     "two-orders": ('name = "eans"\norders = 2', "substitution"),
     "heavy-tails": ('name = "eans"\nproposal = "student"\nwarm_start = false', "substitution"),
+    "all": ('name = "all"\nfalse_negatives = "keep"', "softmax"),
     "blocks": ('name = "eans"\nproposal = "block"\nblocks = 4\norders = 3', "substitution"),
 }
-STATE = {
+MODELS = {"all": ("complex", 0)}  # the model, and how many negatives
+STATE: dict[str, set[str]] = {
+    "all": set(),
     "nscaching": {"head_cache", "tail_cache"},
     "nscaching-scores": {"head_cache", "tail_cache", "head_scores", "tail_scores"},
 }
@@ -58,7 +61,8 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_killed_runs_resume_to_the_same_bits(name: str, tmp_path: Path, nursery: Nursery) -> None:
     sampler, loss = SAMPLERS[name]
-    (tmp_path / "recipe.toml").write_text(RECIPE.format(sampler=sampler, loss=loss))
+    model, negatives = MODELS.get(name, ("transe", 8))
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(model=model, negatives=negatives, sampler=sampler, loss=loss))
     write_graph(ring_graph(), tmp_path / "graph")
     result = eans("train", "recipe.toml", "--data", "graph", "--out", "whole", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -73,6 +73,15 @@ def test_without_negatives_there_is_nothing_to_look_at(found: Found) -> None:
     assert "| Stay Positive | 0 | 0 | 0.100 ± 0.000 | **-0.210** |" in text
 
 
+def test_a_page_shows_the_models_that_have_its_row(found: Found) -> None:
+    text = sampler_pages.page_block("all", found)
+    assert "above positive" not in text
+    assert "| negatives | n | scored | ComplEx MRR | over uniform | Hits@10 |" in text
+    assert "| all entities | 0 | 6481 | 0.100 ± 0.000 | **-0.210** | 0.400 ± 0.000 |" in text
+    assert "DistMult" in text
+    assert "TransE" not in text
+
+
 def test_every_row_has_its_page(found: Found) -> None:
     titles = [title for rows in PAGES.values() for title in rows]
     assert sorted(titles) == sorted({entry.title for _, entry in compare.pairs()} - {"uniform"})

@@ -67,10 +67,10 @@ class TrainingDisplay:
         weights = sum(parameter.numel() for parameter in trainer.model.parameters())
         model, sampler, section = recipe.model, recipe.sampler, recipe.train
         self.console.print(repr(graph), soft_wrap=True)
+        negatives = f"{sampler.name} negatives n={trainer.sampler.negatives}"
         self.console.print(
-            f"{model.name} d={model.dim} ({weights:,} parameters), {sampler.name} negatives n={sampler.negatives},"
-            f" {recipe.loss.name} loss, b={section.batch_size}, {self.steps:,} steps, seed {section.seed},"
-            f" {trainer.device}",
+            f"{model.name} d={model.dim} ({weights:,} parameters), {negatives}, {recipe.loss.name} loss,"
+            f" b={section.batch_size}, {self.steps:,} steps, seed {section.seed}, {trainer.device}",
             soft_wrap=True,
         )
         if trainer.completed:

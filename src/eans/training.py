@@ -155,6 +155,11 @@ class Trainer:
         scores = self.model.relation_scores(triples)
         return self.relation_weight * relation_loss(scores, triples[:, RELATION], batch.weight)
 
+    def scores(self, triples: Tensor, side: Side, negatives: Negatives) -> Scores:
+        """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`."""
+        entities = None if self.sampler.whole else negatives.entities
+        return self.model.training_scores(triples, side, entities, self.loss.needs_substitution)
+
     def step(self) -> LossTerms:
         """Do one step and return its loss terms.
 
@@ -195,8 +200,7 @@ class Trainer:
     def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         batch = self.stream.batch(rows, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
-        entities = None if self.sampler.whole else negatives.entities
-        scores = self.model.training_scores(batch.triples, batch.side, entities, self.loss.needs_substitution)
+        scores = self.scores(batch.triples, batch.side, negatives)
         self.aside.join()
         weight = batch.weight if negatives.weight is None else batch.weight * negatives.weight
         proposal = None

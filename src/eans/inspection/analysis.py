@@ -116,8 +116,9 @@ class Analyst:
         """Add the positives of rows ``[B]`` and their draws to sums ``[8]``, shares ``[2, N + 1]`` and histograms."""
         loss, sampler = self.trainer.loss, self.trainer.sampler
         triples, weight = self.trainer.stream.triples[rows], self.trainer.stream.weights[rows]
-        entities, masked, *_ = sampler.sample(triples, side, self.generator)
-        found = self.trainer.model.training_scores(triples, side, entities, loss.needs_substitution)
+        negatives = sampler.sample(triples, side, self.generator)
+        entities, masked, *_ = negatives
+        found = self.trainer.scores(triples, side, negatives)
         positive, negative = found.positive + loss.margin, found.negative + loss.margin
         values = torch.cat([positive, negative.flatten()])
         scores.add(values, (torch.arange(len(values), device=values.device) >= len(positive)).long())

@@ -96,11 +96,12 @@ class Inspector:
     @torch.no_grad()
     def _count(self, triples: Tensor, side: Side, counts: dict[str, float], drawn: Tensor) -> None:
         """Add the draws for triples ``[B, 3]`` to the counts, and to `drawn` ``[E]`` how often each entity came."""
-        model, loss, sampler = self.trainer.model, self.trainer.loss, self.trainer.sampler
-        entities, masked, *_ = sampler.sample(triples, side, self.generator)
+        loss, sampler = self.trainer.loss, self.trainer.sampler
+        negatives = sampler.sample(triples, side, self.generator)
+        entities, masked, *_ = negatives
         if not entities.numel():
             return
-        scores = model.training_scores(triples, side, entities, loss.needs_substitution)
+        scores = self.trainer.scores(triples, side, negatives)
         proposal = sampler.log_proposal(triples, side, entities) if loss.needs_proposal else None
         negative = scores.negative.detach().requires_grad_()
         with torch.enable_grad():

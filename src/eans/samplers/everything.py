@@ -21,8 +21,8 @@ class Everything(Sampler):
     itself is always masked, because a loss adds it to its candidates; with `false_negatives` ``"mask"`` all known
     answers are, with ``"keep"`` they count as negatives, which is how 1vsAll is usually trained.
 
-    Only for models that compare by a dot product, whose scores of all entities are a matrix product. Memory: some ten
-    times ``B E`` numbers, whatever the width.
+    Only for models that compare by a dot product, whose scores of all entities are a matrix product. Memory: five
+    (softmax) to ten times (substitution loss) ``B E`` numbers, whatever the width.
 
     Args:
         graph, options: see `Sampler`.
@@ -67,18 +67,19 @@ class Everything(Sampler):
         self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
     ) -> Negatives:
         with aside:
-            known = self.label(triples, side, self.entities)
+            known = self.masked(triples, side)
         return Negatives(self.draw(triples, side, generator), known)
 
-    def label(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
-        """The positive and, unless they are kept, all known answers: bool ``[B, E]``."""
+    def masked(self, triples: Tensor, side: Side) -> Tensor:
+        """What losses leave out. The positive and, unless they are kept, all known answers: bool ``[B, E]``."""
         positive = triples[:, column(side), None]
         known = torch.zeros(len(triples), self.num_entities, dtype=torch.bool, device=triples.device)
+        known.scatter_(1, positive, True)
         if self.false_negatives == "keep":
-            return known.scatter_(1, positive, True)
+            return known
         if may_look_at(triples):
             known[self.known.answers(triples, side)] = True
-            return known.scatter_(1, positive, True)
+            return known
         start, stop = self.known.run(triples, side)
         keys = self.known.keys[side]
         place = start[:, None] + torch.arange(self.longest[side], device=triples.device)

@@ -1,0 +1,127 @@
+"""Dot products with every row of a table: each implementation against float64, with gradients."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eans import kernels
+from eans.kernels import reference_step, tensor_cores
+
+# Q, B, D, E
+SHAPES = [(1, 1, 1, 1), (1, 3, 4, 7), (2, 5, 8, 3), (2, 33, 17, 40), (1, 0, 4, 5), (2, 64, 200, 300)]
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+HOMES = {name: homes.get("products", "reference_step") for name, homes in kernels._HOMES.items()}
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def normal(*size: int, seed: int) -> Tensor:
+    return torch.randn(*size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def case(shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, the columns of a wider table, and the gradient of the scores."""
+    count, batch, dim, entities = shape
+    return (
+        normal(count, batch, dim, seed=1),
+        normal(entities, dim + 3, seed=2)[:, :dim],
+        normal(count, batch, entities, seed=3),
+    )
+
+
+def results(module: Any, shape: tuple[int, ...], dtype: torch.dtype, device: str = "cpu") -> list[Tensor]:
+    """Scores and both gradients, as float64 on the CPU."""
+    queries, table, outer = (part.to(device, dtype) for part in case(shape))
+    queries.requires_grad_()
+    table.requires_grad_()
+    scores = module.products(queries, table)
+    assert (scores.dtype, scores.device.type) == (dtype, device)
+    return [part.double().cpu() for part in (scores.detach(), *torch.autograd.grad(scores, (queries, table), outer))]
+
+
+def expected(shape: tuple[int, ...]) -> list[Tensor]:
+    queries, table, outer = case(shape)
+    return [
+        torch.einsum("qbd,ed->qbe", queries, table),
+        torch.einsum("qbe,ed->qbd", outer, table),
+        torch.einsum("qbe,qbd->ed", outer, queries),
+    ]
+
+
+def furthest(found: list[Tensor], truth: list[Tensor]) -> float:
+    """The largest difference in units of the largest number, over scores and gradients."""
+    assert [part.shape for part in found] == [part.shape for part in truth]
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, truth, strict=True) if b.any())
+
+
+def test_every_implementation_has_a_home() -> None:
+    assert HOMES == {"reference": "reference_step", "numba": "reference_step", "triton": "tensor_cores"}
+
+
+@shapes
+@pytest.mark.parametrize("home", sorted(set(HOMES.values())))
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 2e-6)], ids=["64", "32"])
+def test_on_a_cpu_products_are_exact(home: str, shape: tuple[int, ...], dtype: torch.dtype, tolerance: float) -> None:
+    module = import_module(f"eans.kernels.{home}")
+    if not shape[1]:
+        assert results(module, shape, dtype)[0].shape == (shape[0], 0, shape[3])
+        return
+    assert furthest(results(module, shape, dtype), expected(shape)) < tolerance
+
+
+@pytest.mark.parametrize("implementation", ["auto", "reference", "numba"])
+def test_the_chosen_one_is_called(implementation: str) -> None:
+    before = kernels.choose(implementation)
+    try:
+        assert furthest(results(kernels, SHAPES[3], torch.float64), expected(SHAPES[3])) < 1e-14
+    finally:
+        kernels.choose(before)
+
+
+def test_gradients_by_finite_differences() -> None:
+    queries, table, _ = case((2, 3, 4, 5))
+    torch.autograd.gradcheck(tensor_cores.products, (queries.requires_grad_(), table.requires_grad_()))
+
+
+def test_a_gradient_that_is_not_contiguous() -> None:
+    """Scores are unbound and added up in other layouts than they were made in."""
+    queries, table, _ = case((2, 6, 4, 5))
+    queries.requires_grad_()
+    table.requires_grad_()
+    found, truth = (
+        torch.autograd.grad(module.products(queries, table)[1].T.expand(3, 5, 6).sum(), (queries, table))
+        for module in (tensor_cores, reference_step)
+    )
+    for ours, theirs in zip(found, truth, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_the_precision_of_other_products_stays(precision: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        results(tensor_cores, SHAPES[1], torch.float32)
+        assert torch.get_float32_matmul_precision() == precision
+        with tensor_cores.rounded_factors():
+            assert torch.get_float32_matmul_precision() == "high"
+        with pytest.raises(RuntimeError, match=r"must match|shapes"):
+            tensor_cores.products(torch.zeros(1, 2, 3), torch.zeros(4, 5))
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@needs_gpu
+@shapes
+def test_on_a_gpu_factors_are_rounded(shape: tuple[int, ...]) -> None:
+    if not shape[1]:
+        assert results(tensor_cores, shape, torch.float32, "cuda")[0].shape == (shape[0], 0, shape[3])
+        return
+    assert furthest(results(tensor_cores, shape, torch.float64, "cuda"), expected(shape)) < 1e-14
+    assert furthest(results(tensor_cores, shape, torch.float32, "cuda"), expected(shape)) < 2e-3
+    assert furthest(results(reference_step, shape, torch.float32, "cuda"), expected(shape)) < 2e-6

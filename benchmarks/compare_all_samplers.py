@@ -139,7 +139,7 @@ def counting() -> Iterator[list[int]]:
         found.append(entities.numel())
         return compare(self, queries, entities)
 
-    def counted_everyone(self: Model, queries: list[Any]) -> Tensor:
+    def counted_everyone(self: Model, queries: list[Any]) -> list[Tensor]:
         found.append(len(queries[0].vector) * self.num_entities)
         return everyone(self, queries)
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from eans import kernels
 from eans.kernels import reference_step, tensor_cores
+from eans.kernels.pending import collect
 
-# Q, B, D, E
-SHAPES = [(1, 1, 1, 1), (1, 3, 4, 7), (2, 5, 8, 3), (2, 33, 17, 40), (1, 0, 4, 5), (2, 64, 200, 300)]
+# B, D, E
+SHAPES = [(1, 1, 1), (3, 4, 7), (5, 8, 3), (33, 17, 40), (0, 4, 5), (64, 200, 301)]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 HOMES = {name: homes.get("products", "reference_step") for name, homes in kernels._HOMES.items()}
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -25,11 +26,11 @@ def normal(*size: int, seed: int) -> Tensor:
 
 def case(shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, the columns of a wider table, and the gradient of the scores."""
-    count, batch, dim, entities = shape
+    batch, dim, entities = shape
     return (
-        normal(count, batch, dim, seed=1),
+        normal(batch, dim, seed=1),
         normal(entities, dim + 3, seed=2)[:, :dim],
-        normal(count, batch, entities, seed=3),
+        normal(batch, entities, seed=3),
     )
 
 
@@ -46,9 +47,9 @@ def results(module: Any, shape: tuple[int, ...], dtype: torch.dtype, device: str
 def expected(shape: tuple[int, ...]) -> list[Tensor]:
     queries, table, outer = case(shape)
     return [
-        torch.einsum("qbd,ed->qbe", queries, table),
-        torch.einsum("qbe,ed->qbd", outer, table),
-        torch.einsum("qbe,qbd->ed", outer, queries),
+        torch.einsum("bd,ed->be", queries, table),
+        torch.einsum("be,ed->bd", outer, table),
+        torch.einsum("be,bd->ed", outer, queries),
     ]
 
 
@@ -67,8 +68,8 @@ def test_every_implementation_has_a_home() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 2e-6)], ids=["64", "32"])
 def test_on_a_cpu_products_are_exact(home: str, shape: tuple[int, ...], dtype: torch.dtype, tolerance: float) -> None:
     module = import_module(f"eans.kernels.{home}")
-    if not shape[1]:
-        assert results(module, shape, dtype)[0].shape == (shape[0], 0, shape[3])
+    if not shape[0]:
+        assert results(module, shape, dtype)[0].shape == (0, shape[2])
         return
     assert furthest(results(module, shape, dtype), expected(shape)) < tolerance
 
@@ -83,21 +84,40 @@ def test_the_chosen_one_is_called(implementation: str) -> None:
 
 
 def test_gradients_by_finite_differences() -> None:
-    queries, table, _ = case((2, 3, 4, 5))
+    queries, table, _ = case((3, 4, 5))
     torch.autograd.gradcheck(tensor_cores.products, (queries.requires_grad_(), table.requires_grad_()))
 
 
 def test_a_gradient_that_is_not_contiguous() -> None:
-    """Scores are unbound and added up in other layouts than they were made in."""
-    queries, table, _ = case((2, 6, 4, 5))
+    """Scores may be added up in other layouts than they were made in."""
+    queries, table, _ = case((6, 4, 5))
     queries.requires_grad_()
     table.requires_grad_()
     found, truth = (
-        torch.autograd.grad(module.products(queries, table)[1].T.expand(3, 5, 6).sum(), (queries, table))
+        torch.autograd.grad(module.products(queries, table).T.expand(3, 5, 6).sum(), (queries, table))
         for module in (tensor_cores, reference_step)
     )
     for ours, theirs in zip(found, truth, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_rows_begin_where_tensor_cores_want_them() -> None:
+    queries, table, _ = case((3, 4, 13))
+    scores = tensor_cores.products(queries, table)
+    assert scores.shape == (3, 13)
+    assert scores.stride() == (16, 1)
+
+
+def test_a_table_that_collects_gets_one_part() -> None:
+    """The gradient of the first product waits for the optimizer; that of a second one arrives as usual."""
+    queries, table, outer = case((3, 4, 5))
+    parameter = torch.nn.Parameter(table.clone())
+    pending = collect(parameter)
+    first, second = (tensor_cores.products(part, parameter[:, :4]) for part in (queries, queries * 2))
+    torch.autograd.backward([first, second], [outer, outer])
+    assert len(pending.leading) == 1
+    assert parameter.grad is not None
+    torch.testing.assert_close(pending.leading[0] + parameter.grad, 3 * expected((3, 4, 5))[2])
 
 
 @pytest.mark.parametrize("precision", ["highest", "high"])
@@ -110,7 +130,7 @@ def test_the_precision_of_other_products_stays(precision: str) -> None:
         with tensor_cores.rounded_factors():
             assert torch.get_float32_matmul_precision() == "high"
         with pytest.raises(RuntimeError, match=r"must match|shapes"):
-            tensor_cores.products(torch.zeros(1, 2, 3), torch.zeros(4, 5))
+            tensor_cores.products(torch.zeros(2, 3), torch.zeros(4, 5))
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)
@@ -119,8 +139,8 @@ def test_the_precision_of_other_products_stays(precision: str) -> None:
 @needs_gpu
 @shapes
 def test_on_a_gpu_factors_are_rounded(shape: tuple[int, ...]) -> None:
-    if not shape[1]:
-        assert results(tensor_cores, shape, torch.float32, "cuda")[0].shape == (shape[0], 0, shape[3])
+    if not shape[0]:
+        assert results(tensor_cores, shape, torch.float32, "cuda")[0].shape == (0, shape[2])
         return
     assert furthest(results(tensor_cores, shape, torch.float64, "cuda"), expected(shape)) < 1e-14
     assert furthest(results(tensor_cores, shape, torch.float32, "cuda"), expected(shape)) < 2e-3

@@ -72,9 +72,12 @@ def brute_force(trainer: Trainer, graph: KnowledgeGraph, analyst: Analyst) -> di
             rows["all"].append(here)
             if kept:
                 rows["open"].append(kept + [float("-inf")] * (len(here) - len(kept)))
+    valid = [trainer.model.score(triple[None]).item() + margin for triple in graph.valid]
     return {
         "positive_score": sum(weighted) / len(weighted),
         "positive_mean": sum(positives) / len(positives),
+        "valid_mean": sum(valid) / len(valid),
+        "valid_score": sum(-log1p(exp(-score)) for score in valid) / len(valid),
         "negative_score": sum(lowered) / len(lowered),
         "negative_mean": sum(negatives) / len(negatives),
         "open_score": sum(unmasked) / len(unmasked),
@@ -109,7 +112,15 @@ def test_numbers_against_brute_force(method: str, make_graph: Callable[..., Know
     found, expected = analyst.analyse(), brute_force(trainer, graph, analyst)
     assert json.loads(json.dumps(found)) == found
     assert (found["step"], found["positives"], found["negatives"]) == (24, 96, 576)
-    for name in ("positive_score", "positive_mean", "negative_score", "negative_mean", "cdf"):
+    for name in (
+        "positive_score",
+        "positive_mean",
+        "valid_score",
+        "valid_mean",
+        "negative_score",
+        "negative_mean",
+        "cdf",
+    ):
         assert found[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-6), name
     assert found["unmasked"]["negative_score"] == pytest.approx(expected["open_score"], rel=1e-5)
     assert found["unmasked"]["cdf"] == pytest.approx(expected["open_cdf"], rel=1e-5)

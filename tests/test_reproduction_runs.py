@@ -85,9 +85,11 @@ def test_the_hash_is_that_of_the_recipe_without_seed_and_name(plain: dict[str, A
 
 def test_hashes_of_the_past_stay_valid() -> None:
     """Records carry them. A recipe that is changed on purpose has another; a new key at its default must not."""
-    recipe = resolve(load("fb15k-237/transe/eans"), ring_graph(120))
+    warm = "sampler.warm_start=true"
+    recipe = resolve(load("fb15k-237/transe/eans", [warm]), ring_graph(120))
     assert recipe_hash(recipe) == "7776fe380cc489ba"
-    assert recipe_hash(recipe) == recipe_hash(resolve(load("fb15k-237/transe/eans", ["train.seed=3"]), ring_graph(120)))
+    other = resolve(load("fb15k-237/transe/eans", [warm, "train.seed=3"]), ring_graph(120))
+    assert recipe_hash(recipe) == recipe_hash(other)
     assert recipe_hash(Recipe()) == recipe_hash(Recipe(name="other", train=TrainSection(seed=5)))
 
 

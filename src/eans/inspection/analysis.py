@@ -27,6 +27,7 @@ BINS = 50  # of a histogram
 FINE = 100  # counted per bin of the substitution scores: what separates groups may lie inside one
 SUMS = ("positive_score", "positive_mean", "negative_score", "negative_mean", "open_score", "open_mean", "open", "own")
 GROUPS = ("true", "train", "held_out")
+VALID_ROWS = 8192  # valid triples scored at once
 
 
 class Analyst:
@@ -50,6 +51,7 @@ class Analyst:
         self.rows = torch.stack(rows).to(trainer.device)
         self.known = graph.known_train.to(trainer.device)
         held_out = torch.cat([graph.valid, graph.test])
+        self.valid = graph.valid.to(trainer.device)
         self.held_out = TripleIndex(held_out, graph.num_entities, graph.num_relations).to(trainer.device)
 
     @torch.no_grad()
@@ -63,6 +65,8 @@ class Analyst:
         - ``positive_score``, ``negative_score``: what the paper's table averages over 1,000 steps. Of positives the
           mean of ``log sigmoid(s)`` with the weights of training, batch by batch; of negatives the mean of what the
           loss presses down, ``s`` or, with a substitution score, ``s - l1 u``.
+        - ``valid_mean``, ``valid_score``: means of ``s`` and of ``log sigmoid(s)`` over the valid triples, new to the
+          model; None if there are none.
         - ``cdf``: the softmax of the scores of each positive's negatives, sorted downwards, averaged over the
           positives and added up: N shares, of which the last is 1.
         - ``unmasked``: ``negatives``, ``negative_score``, ``negative_mean`` and ``cdf`` over those that the loss does
@@ -95,6 +99,7 @@ class Analyst:
             "negatives": negatives,
             "positive_score": total["positive_score"] / len(self.rows),
             "positive_mean": total["positive_mean"] / positives,
+            **self._valid_means(),
             "negative_score": total["negative_score"] / negatives if negatives else None,
             "negative_mean": total["negative_mean"] / negatives if negatives else None,
             "cdf": _cumulated(shares[0]) if negatives else None,
@@ -109,6 +114,14 @@ class Analyst:
         if negatives and self.trainer.loss.needs_substitution is not None:
             report["substitution"] = _grouped(substitution, int(total["own"]))
         return report
+
+    def _valid_means(self) -> dict[str, float | None]:
+        """``valid_mean`` and ``valid_score``."""
+        if not len(self.valid):
+            return {"valid_mean": None, "valid_score": None}
+        parts = [self.trainer.model.score(part) for part in self.valid.split(VALID_ROWS)]
+        scores = torch.cat(parts).double() + self.trainer.loss.margin
+        return {"valid_mean": float(scores.mean()), "valid_score": float(logsigmoid(scores).mean())}
 
     def _count(
         self, rows: Tensor, side: Side, sums: Tensor, shares: Tensor, scores: Histogram, substitution: Histogram

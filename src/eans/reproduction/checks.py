@@ -73,6 +73,7 @@ LOOK: Kinds = {"step": COUNT}
 LOOK_MAY: Kinds = {
     "positive_score": NUMBER_OR_NONE,
     "negative_score": NUMBER_OR_NONE,
+    "valid_score": NUMBER_OR_NONE,
     "cdf": Kind("a list of numbers or null", lambda value: value is None or NUMBERS.holds(value)),
 }
 SUBSTITUTION: Kinds = dict.fromkeys(("edges", "true", "train", "held_out"), NUMBERS)

@@ -22,7 +22,7 @@ from eans.training import Trainer
 STEPS = (1_000, 10_000)  # and the last one: those of the paper's table
 # The table's means are over the 1,000 steps that end there. So often on the way, so many batches are looked at.
 SPAN, EVERY, BATCHES = 1_000, 50, 20
-MEANS = ("positive_score", "negative_score")
+MEANS = ("positive_score", "valid_score", "negative_score")
 DIGITS = 6
 
 
@@ -111,9 +111,9 @@ class Watcher:
         self.notes.save()
 
     def _means(self, end: int) -> dict[str, float]:
-        """Over the glances of the steps up to `end`; none of negatives where there are none."""
+        """Over the glances of the steps up to `end`; none of negatives or valid triples where there are none."""
         near = [glance for step, glance in self.notes.glances.items() if end - SPAN < step <= end]
-        return {name: fmean(glance[name] for glance in near) for name in MEANS if near[0][name] is not None}
+        return {name: fmean(glance[name] for glance in near) for name in MEANS if near[0].get(name) is not None}
 
 
 def rounded(value: Any) -> Any:

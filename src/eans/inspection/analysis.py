@@ -119,7 +119,7 @@ class Analyst:
         """``valid_mean`` and ``valid_score``."""
         if not len(self.valid):
             return {"valid_mean": None, "valid_score": None}
-        parts = [self.trainer.model.score(part) for part in self.valid.split(VALID_ROWS)]
+        parts = [self.trainer.model.score(part) for part in torch.split(self.valid, VALID_ROWS)]
         scores = torch.cat(parts).double() + self.trainer.loss.margin
         return {"valid_mean": float(scores.mean()), "valid_score": float(logsigmoid(scores).mean())}
 

@@ -170,7 +170,10 @@ def test_only_filters_by_any_field() -> None:
             "did you mean 'best'? (one of main, variance, small-n, one-negative, ablation, score-gap, best, choi",
         ),
         ((["best"], "sampler=eans"), "no cell of best fulfils --only sampler=eans"),
-        ((["choices"], "model=complex"), "no cell of choices fulfils --only model=complex"),
+        (
+            (["choices"], "dataset=wn18rr,model=complex"),
+            "no cell of choices fulfils --only dataset=wn18rr,model=complex",
+        ),
         (([], "modle=rotate"), "unknown key 'modle'; did you mean 'model'?"),
         (([], "model=rotat"), "no cell has model=rotat; did you mean 'rotate'?"),
         (([], "negatives=3"), "no cell has negatives=3 (one of 1, 16, 4, 8)"),

@@ -132,7 +132,7 @@ def test_only_who_names_them_gets_them() -> None:
     assert [cell.run().settings for cell in chosen.cells] == ["wn18rr/complex/best", "wn18rr/rotate/best"]
     assert (chosen.tables, chosen.figures) == (("best",), ())
     questions = select(CELLS, ["choices"], "dataset=wn18rr,model=rotate").cells
-    settings = ["new centroids", "from the last centroids", "repeats", "exact", "repeats everywhere"]
+    settings = ["new centroids", "last centroids", "repeats", "exact", "repeats everywhere"]
     assert [cell["setting"] for cell in questions] == settings
 
 

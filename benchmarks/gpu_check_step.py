@@ -24,6 +24,8 @@ LOSS_TOLERANCE = 5e-6
 NEAREST_TOLERANCE = 3e-6
 # A number in bfloat16 is off by up to 2^-9; differences near zero change their sign, so slopes suffer more than sums.
 ROUNDED_TOLERANCE = 0.1
+# Ten bits behind the point: a factor is off by up to 2^-11, a sum of many products by less.
+TF32_TOLERANCE = 2e-3
 STEPS = 3
 
 
@@ -151,6 +153,23 @@ def check_loss(source: Source, extent: Extent) -> Iterator[Finding]:
         name = f"loss_terms{' substitution' if substitution else ''} temperature={temperature}"
         inputs = scores if substitution else scores[:2]
         yield differentiable(name, terms(kernels), terms(reference_step), inputs, LOSS_TOLERANCE)
+
+
+def check_everyone(source: Source, extent: Extent) -> Iterator[Finding]:
+    """Products with a whole table, and the softmax over its rows, of which one is masked but for the positive."""
+    batch, entities = extent.batch, extent.entities
+    factors = [source.normal(batch, extent.dim), source.normal(entities, extent.dim)]
+    yield differentiable("products", kernels.products, reference_step.products, factors, TF32_TOLERANCE)
+    scores = [source.normal(batch), 3.0 * source.normal(batch, entities)]
+    known = source.normal(batch, entities) > 1.0
+    known[1] = True
+    for proposal in (None, source.normal(batch, entities) - 7.0):
+
+        def surprise(module: Any, proposal: Tensor | None = proposal) -> Callable[..., Tensor]:
+            return lambda positive, negative: module.surprise(positive, negative, known, proposal)
+
+        name = f"surprise{'' if proposal is None else ' with a proposal'}"
+        yield differentiable(name, surprise(kernels), surprise(reference_step), scores, LOSS_TOLERANCE)
 
 
 def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:
@@ -357,6 +376,7 @@ def check_step(device: torch.device, quick: bool) -> list[Finding]:
         *check_vectors(source, extent),
         *check_rounded(source, extent),
         *check_loss(source, extent),
+        *check_everyone(source, extent),
         *check_sampling(source, extent),
         check_counts(source, extent),
         *check_kmeans(source, extent),

@@ -26,6 +26,7 @@ MORE_METHODS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bernoulli", "nscaching", "kbgan", "igan", "sans", "sans+adv"), MODELS),
     "stay-positive": ("distmult", "simple"),
     "all": ("distmult", "complex", "simple", "rescal"),
+    "all+n3": ("distmult", "complex"),
 }
 
 # The appendix of the paper, column by column: d, b, n, lr, gamma, alpha, lambda_1, lambda_2.

@@ -217,7 +217,7 @@ def reproduce(
     device: DeviceOption = "auto",
     records: RecordsOption = DEFAULT_RECORDS,
     cells: CellsOption = None,
-    workers: Annotated[int, typer.Option(help="Runs at a time; on a GPU more pay with few negatives, under MPS.")] = 1,
+    workers: Annotated[int, typer.Option(help="Runs at a time; on a GPU more pay for small n, under CUDA MPS.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
     """Run what tables and figures need and has no record yet, then report. Ctrl-C loses nothing."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eans.batches import Batch, BatchStream, Purpose, mix
-from eans.errors import RunError
+from eans.errors import RunError, UsageError
 from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
 from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty, relation_loss, stay_positive_penalty
@@ -108,6 +108,8 @@ class Trainer:
         sampler.expect(stream.batch_size)
         if penalty == "stay-positive":
             model.total_score()
+        if sampler.whole and rows != "float32":
+            raise UsageError("train.rows 'bfloat16' does nothing with sampler.name 'all'; leave it out")
         if sampler.whole and model.comparison != "dot":
             model.compare_everyone([])
         if relation_weight:

@@ -75,7 +75,7 @@ def test_on_a_cpu_products_are_exact(home: str, shape: tuple[int, ...], dtype: t
 
 
 @pytest.mark.parametrize("implementation", ["auto", "reference", "numba"])
-def test_the_chosen_one_is_called(implementation: str) -> None:
+def test_on_a_cpu_all_go_the_same_way(implementation: str) -> None:
     before = kernels.choose(implementation)
     try:
         assert furthest(results(kernels, SHAPES[3], torch.float64), expected(SHAPES[3])) < 1e-14
@@ -128,12 +128,24 @@ def test_the_precision_of_other_products_stays(precision: str) -> None:
         results(tensor_cores, SHAPES[1], torch.float32)
         assert torch.get_float32_matmul_precision() == precision
         with tensor_cores.rounded_factors():
-            assert torch.get_float32_matmul_precision() == "high"
+            assert torch.backends.cuda.matmul.fp32_precision == "tf32"
         with pytest.raises(RuntimeError, match=r"must match|shapes"):
             tensor_cores.products(torch.zeros(2, 3), torch.zeros(4, 5))
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_programs_that_use_the_newer_switch() -> None:
+    """After it has been used, PyTorch refuses to answer by the older one."""
+    switch = torch.backends.cuda.matmul
+    before = switch.fp32_precision
+    try:
+        switch.fp32_precision = "tf32"
+        results(tensor_cores, SHAPES[1], torch.float32)
+        assert switch.fp32_precision == "tf32"
+    finally:
+        switch.fp32_precision = before
 
 
 @needs_gpu
@@ -143,5 +155,6 @@ def test_on_a_gpu_factors_are_rounded(shape: tuple[int, ...]) -> None:
         assert results(tensor_cores, shape, torch.float32, "cuda")[0].shape == (0, shape[2])
         return
     assert furthest(results(tensor_cores, shape, torch.float64, "cuda"), expected(shape)) < 1e-14
-    assert furthest(results(tensor_cores, shape, torch.float32, "cuda"), expected(shape)) < 2e-3
+    rounded = furthest(results(tensor_cores, shape, torch.float32, "cuda"), expected(shape))
+    assert (1e-5 if shape == SHAPES[-1] else 0.0) <= rounded < 2e-3
     assert furthest(results(reference_step, shape, torch.float32, "cuda"), expected(shape)) < 2e-6

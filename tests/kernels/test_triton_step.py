@@ -18,6 +18,7 @@ pytest.importorskip("triton")
 from kernel_cases import ENTITIES, poison
 from test_triton import _readable_loop_bounds, _small_tiles  # noqa: F401  (fixtures)
 
+from eans import kernels
 from eans.kernels import (
     COMPARISONS,
     Comparison,
@@ -36,6 +37,9 @@ from eans.kernels import (
 from eans.kernels.pending import collect
 from eans.kernels.triton_tiles import Tile
 from eans.optimizer import OPTIMIZERS, Optimizer
+from eans.recipes import load
+from eans.recipes.build import build_trainer, resolve
+from helpers_runs import ring_graph
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -243,6 +247,25 @@ def test_surprise_of_padded_scores() -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize("recipe", ["complex/all+n3", "distmult/all", "simple/all"])
+def test_steps_with_all_entities(recipe: str) -> None:
+    """Padded products, the softmax kernel and an update that finds the product's gradient waiting."""
+    graph = ring_graph(13)
+    tables = []
+    before = kernels.current()
+    for name in ("reference", "triton"):
+        kernels.choose(name)
+        try:
+            trainer = build_trainer(resolve(load(recipe, ["model.dim=6", "train.steps=4"]), graph), graph, DEVICE)
+            for _ in range(4):
+                trainer.step()
+        finally:
+            kernels.choose(before)
+        tables.append(trainer.model.state_dict())
+    for name, table in tables[0].items():
+        torch.testing.assert_close(tables[1][name], table, rtol=1e-2 if DEVICE == "cuda" else 1e-5, atol=1e-3)
 
 
 # --- rounded rows -------------------------------------------------------------------------------------------------

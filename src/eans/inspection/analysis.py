@@ -17,7 +17,7 @@ from torch.nn.functional import logsigmoid
 from eans.api import choose_device
 from eans.batches import BatchStream, Purpose, mix
 from eans.errors import UsageError
-from eans.graph import KnowledgeGraph, Side, TripleIndex, column
+from eans.graph import SIDES, KnowledgeGraph, Side, TripleIndex, column
 from eans.recipes.build import build_trainer
 from eans.runs import RunFolder
 from eans.training import Trainer
@@ -119,7 +119,9 @@ class Analyst:
         """``valid_mean`` and ``valid_score``."""
         if not len(self.valid):
             return {"valid_mean": None, "valid_score": None}
-        parts = [self.trainer.model.score(part) for part in torch.split(self.valid, VALID_ROWS)]
+        model = self.trainer.model
+        asked = [model.oriented(part, side)[0] for side in SIDES for part in torch.split(self.valid, VALID_ROWS)]
+        parts = [model.score(triples) for triples in asked]
         scores = torch.cat(parts).double() + self.trainer.loss.margin
         return {"valid_mean": float(scores.mean()), "valid_score": float(logsigmoid(scores).mean())}
 

@@ -27,13 +27,15 @@ def aligned(rows: int, columns: int, like: Tensor) -> Tensor:
 
 @contextmanager
 def rounded_factors() -> Iterator[None]:
-    """Inside, float32 matrix products may round their factors to TF32."""
-    previous = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+    """Inside, float32 matrix products on a GPU may round their factors to TF32."""
+    switch: Any = torch.backends.cuda.matmul
+    name, rounds = ("fp32_precision", "tf32") if hasattr(switch, "fp32_precision") else ("allow_tf32", True)
+    previous = getattr(switch, name)
+    setattr(switch, name, rounds)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(previous)
+        setattr(switch, name, previous)
 
 
 class _Products(torch.autograd.Function):

@@ -24,12 +24,12 @@ COLUMNS = 2048  # candidates that a program holds at a time
 
 
 @triton.jit
-def _above(negative, known_true, log_proposal, row, stride, columns, negatives, own, log_count):
+def _above(negative, known_true, log_weight, row, stride, columns, negatives, own):
     """``z_ij - s_i`` of some candidates of a row; minus infinity where masked or outside."""
     inside = columns < negatives
     logits = tl.load(negative + row * stride + columns, mask=inside, other=0.0) - own
-    if log_proposal is not None:
-        logits = logits - tl.load(log_proposal + row * negatives + columns, mask=inside, other=0.0) - log_count
+    if log_weight is not None:
+        logits -= tl.load(log_weight + row * negatives + columns, mask=inside, other=0.0)
     known = tl.load(known_true + row * negatives + columns, mask=inside, other=1)
     return tl.where(known != 0, -float("inf"), logits)
 
@@ -40,10 +40,9 @@ def _forward_kernel(
     positive,  # [B]
     negative,  # [B, N], rows `stride` apart
     known_true,  # [B, N]
-    log_proposal,  # [B, N] or None
+    log_weight,  # [B, N] or None: log(N q)
     negatives,
     stride,
-    log_count,
     COLUMNS: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -53,7 +52,7 @@ def _forward_kernel(
     total = top + 1.0
     for start in range(0, negatives, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        above = _above(negative, known_true, log_proposal, row, stride, columns, negatives, own, log_count)
+        above = _above(negative, known_true, log_weight, row, stride, columns, negatives, own)
         higher = tl.maximum(top, tl.max(above, axis=0))
         total = total * tl.exp(top - higher) + tl.sum(tl.exp(above - higher), axis=0)
         top = higher
@@ -69,11 +68,10 @@ def _backward_kernel(
     positive,
     negative,
     known_true,
-    log_proposal,
+    log_weight,
     negatives,
     stride,
     to_stride,
-    log_count,
     COLUMNS: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -81,7 +79,7 @@ def _backward_kernel(
     total = own * 0.0
     for start in range(0, negatives, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        above = _above(negative, known_true, log_proposal, row, stride, columns, negatives, own, log_count)
+        above = _above(negative, known_true, log_weight, row, stride, columns, negatives, own)
         pull = outer * tl.exp(above - surprised)
         total += tl.sum(pull, axis=0)
         tl.store(to_negative + row * to_stride + columns, pull, mask=columns < negatives)
@@ -90,34 +88,31 @@ def _backward_kernel(
 
 class _Surprise(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, positive: Tensor, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None, log_count: float
-    ) -> Tensor:
+    def forward(ctx: Any, positive: Tensor, negative: Tensor, known_true: Tensor, log_weight: Tensor | None) -> Tensor:
         batch, negatives = negative.shape
         surprise = torch.empty_like(positive)
         ctx.columns = min(COLUMNS, triton.next_power_of_2(negatives))
-        ctx.log_count = log_count
         with torch.cuda.device_of(negative):
             _forward_kernel[(batch,)](
-                surprise, positive, negative, known_true, log_proposal, negatives, negative.stride(0), log_count,
+                surprise, positive, negative, known_true, log_weight, negatives, negative.stride(0),
                 COLUMNS=ctx.columns, num_warps=8,
             )  # fmt: skip
-        ctx.save_for_backward(surprise, positive, negative, known_true, log_proposal)
+        ctx.save_for_backward(surprise, positive, negative, known_true, log_weight)
         return surprise
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        surprise, positive, negative, known_true, log_proposal = ctx.saved_tensors
+        surprise, positive, negative, known_true, log_weight = ctx.saved_tensors
         batch, negatives = negative.shape
         to_positive, to_negative = torch.empty_like(positive), aligned(batch, negatives, negative)
         with torch.cuda.device_of(negative):
             _backward_kernel[(batch,)](
-                to_positive, to_negative, upstream.contiguous(), surprise, positive, negative, known_true, log_proposal,
-                negatives, negative.stride(0), to_negative.stride(0), ctx.log_count,
+                to_positive, to_negative, upstream.contiguous(), surprise, positive, negative, known_true, log_weight,
+                negatives, negative.stride(0), to_negative.stride(0),
                 COLUMNS=ctx.columns, num_warps=8,
             )  # fmt: skip
-        return to_positive, to_negative, None, None, None
+        return to_positive, to_negative, None, None
 
 
 def surprise(positive: Tensor, negative: Tensor, known_true: Tensor, log_proposal: Tensor | None) -> Tensor:
@@ -126,9 +121,9 @@ def surprise(positive: Tensor, negative: Tensor, known_true: Tensor, log_proposa
         return reference_step.surprise(positive, negative, known_true, log_proposal)
     if negative.stride(1) != 1:
         negative = negative.contiguous()
+    # Numbers that a kernel is given come in single precision; a tensor does not.
+    log_weight = None
     if log_proposal is not None:
-        log_proposal = log_proposal.to(negative.dtype).contiguous()
-    found: Tensor = _Surprise.apply(
-        positive.contiguous(), negative, known_true.contiguous(), log_proposal, reference_step.log_count(negative)
-    )
+        log_weight = (log_proposal.to(negative.dtype) + reference_step.log_count(negative)).contiguous()
+    found: Tensor = _Surprise.apply(positive.contiguous(), negative, known_true.contiguous(), log_weight)
     return found

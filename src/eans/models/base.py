@@ -233,8 +233,8 @@ class Model(nn.Module, ABC):
         """
         if self.comparison != "dot":
             raise UsageError(
-                f"model '{type(self).__name__.lower()}' compares by a distance, which is no matrix product, and "
-                "sampler 'all' needs one; use another one, or model.name 'distmult', 'complex', 'simple' or 'rescal'"
+                f"model '{type(self).__name__.lower()}' compares by a distance, no matrix product, and sampler 'all' "
+                "needs one; use another sampler, or model.name 'distmult', 'complex', 'simple' or 'rescal'"
             )
         table = self.candidate_table()
         scores = [kernels.products(query.vector, table) for query in queries]

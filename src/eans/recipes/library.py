@@ -6,8 +6,8 @@ A recipe file holds fragments that are merged left to right into a name ``DATASE
     DATASET.toml  [common]  [models.MODEL]  [methods.METHOD]  [combinations."MODEL/METHOD"]
 
 Each level is read from ``default.toml`` first, then from the dataset's file. A dataset's file may also have a method of
-its own, ``based_on`` one of the others. A method that lists ``models`` is there for these alone. A user's own file is a
-plain recipe.
+its own, ``based_on`` one of the others, or on one for each model. A method that lists ``models`` is there for these
+alone. A user's own file is a plain recipe.
 """
 
 from __future__ import annotations
@@ -59,7 +59,19 @@ def _methods() -> Mapping[str, Fragment]:
 
 def _for_model(methods: Mapping[str, Fragment], model: str) -> Mapping[str, Fragment]:
     """The methods that are there for a model: those that list it, or list none."""
-    return {name: fragment for name, fragment in methods.items() if model in fragment.get("models", [model])}
+    return {name: fragment for name, fragment in methods.items() if model in _models_of(fragment, [model])}
+
+
+def _models_of(fragment: Fragment, otherwise: list[str]) -> list[str]:
+    """The models that a method is there for; `otherwise` where it does not say."""
+    basis = fragment.get("based_on")
+    return list(basis) if isinstance(basis, dict) else list(fragment.get("models", otherwise))
+
+
+def _basis_of(fragment: Fragment, model: str) -> str:
+    """The method that one of a dataset's own is based on for a model."""
+    basis = fragment["based_on"]
+    return str(basis[model] if isinstance(basis, dict) else basis)
 
 
 def _own_methods(dataset: str) -> Mapping[str, Fragment]:
@@ -103,10 +115,10 @@ def _compose(dataset: str, model: str, method: str) -> Fragment:
     general = _for_model(_methods(), model)
     for kind, key, known in (("model", model, _models()), ("method", method, [*general, *special])):
         if key not in known:
-            others = ({**_methods(), **_own_methods(dataset)}).get(key, {}).get("models", [])
-            hint = f"; {dataset} has it for {', '.join(others)}" if others else did_you_mean(key, known)
-            raise UsageError(f"unknown {kind} '{key}' in a recipe{hint}")
-    basis = special[method]["based_on"] if method in special else method
+            raise UsageError(
+                f"unknown {kind} '{key}' in a recipe{_where_else(key, dataset) or did_you_mean(key, known)}"
+            )
+    basis = _basis_of(special[method], model) if method in special else method
     fragments = [
         base["common"],
         own["common"],
@@ -120,6 +132,15 @@ def _compose(dataset: str, model: str, method: str) -> Fragment:
     for fragment in fragments:
         merged = merge(merged, {key: value for key, value in fragment.items() if key not in ("based_on", "models")})
     return merged
+
+
+def _where_else(method: str, dataset: str) -> str:
+    """A hint at the models of this dataset, or at the datasets, that have a method; nothing if there are none."""
+    models = _models_of({**_methods(), **_own_methods(dataset)}.get(method, {}), [])
+    datasets = [other for other in _files() if method in _own_methods(other)]
+    if models:
+        return f"; {dataset} has it for {', '.join(models)}"
+    return f"; there is one for {', '.join(datasets)}" if datasets else ""
 
 
 def _read_file(path: Path) -> Fragment:

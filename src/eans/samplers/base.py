@@ -139,14 +139,13 @@ class Sampler(nn.Module, ABC):
 
     def log_proposal(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """`log_density` with the share of uniform draws mixed in: ``[B, N]``."""
-        uniform = torch.full(entities.shape, -math.log(self.num_entities), device=entities.device)
-        if self.uniform_share == 1.0:
-            return uniform
+        share, level = self.uniform_share, -math.log(self.num_entities)
+        if share == 1.0:
+            return torch.full(entities.shape, level, device=entities.device)
         density = self.log_density(triples, side, entities)
-        if self.uniform_share == 0.0:
+        if share == 0.0:
             return density
-        share = self.uniform_share
-        return torch.logaddexp(density + math.log1p(-share), uniform + math.log(share))
+        return torch.logaddexp(density + math.log1p(-share), torch.full_like(density, level + math.log(share)))
 
     def expect(self, batch_size: int) -> None:
         """Hear how large batches will be, before the first; a sampler that cannot serve them refuses here."""

@@ -13,6 +13,8 @@ from eans.errors import UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, column
 from eans.samplers.base import NO_CONTEXT, Negatives, Sampler, may_look_at
 
+ANSWERS = 512  # known answers of each row that are masked at a time: what bounds the memory for it
+
 
 class Everything(Sampler):
     """All entities in their order, ``N = E``, for every positive.
@@ -82,7 +84,10 @@ class Everything(Sampler):
             return known
         start, stop = self.known.run(triples, side)
         keys = self.known.keys[side]
-        place = start[:, None] + torch.arange(self.longest[side], device=triples.device)
-        answers = keys[place.clamp(max=len(keys) - 1)] % self.num_entities
-        # Rows with fewer answers than the longest mark their positive again.
-        return known.scatter_(1, torch.where(place < stop[:, None], answers, positive), True)
+        for first in range(0, self.longest[side], ANSWERS):
+            count = min(ANSWERS, self.longest[side] - first)
+            place = start[:, None] + torch.arange(first, first + count, device=triples.device)
+            answers = keys[place.clamp(max=len(keys) - 1)] % self.num_entities
+            # Rows with fewer answers than the longest mark their positive again.
+            known.scatter_(1, torch.where(place < stop[:, None], answers, positive), True)
+        return known

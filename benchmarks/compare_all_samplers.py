@@ -54,6 +54,7 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "self-adversarial": ("adv", ()),
     "softmax": ("softmax", ()),
     "all entities": ("all", ()),
+    "all entities, N3": ("all+n3", ()),
     "Bernoulli": ("bernoulli", ()),
     "NSCaching": ("nscaching", ()),
     "KBGAN": ("kbgan", ()),
@@ -75,7 +76,7 @@ FITTED: dict[str, tuple[str, ...]] = {
 }
 # Models that are compared in these rows only.
 SELECTED: dict[str, tuple[str, ...]] = {
-    "distmult": ("uniform", "self-adversarial", "all entities", "EANS", "Stay Positive")
+    "distmult": ("uniform", "self-adversarial", "all entities", "all entities, N3", "EANS", "Stay Positive")
 }
 # While scores are counted: small, and past the steps in which a generator only learns the graph.
 COUNTING = {"model.dim": 4, "train.batch_size": 64, "sampler.pretrain_steps": 0}

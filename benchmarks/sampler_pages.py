@@ -32,7 +32,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "uniform": (),
     "self-adversarial": ("self-adversarial",),
     "softmax": ("softmax",),
-    "all": ("all entities",),
+    "all": ("all entities", "all entities, N3"),
     "bernoulli": ("Bernoulli",),
     "nscaching": ("NSCaching",),
     "kbgan": ("KBGAN",),

@@ -54,7 +54,14 @@ DATASET = Column("dataset", lambda outcome: labels.dataset(outcome.cell))
 MODEL = Column("model", lambda outcome: labels.model(outcome.cell))
 METHOD = Column("negatives", lambda outcome: labels.method(outcome.cell))
 TIME = Column("time", lambda outcome: duration(outcome.seconds))
+SHARED_TIME = Column("time", lambda outcome: duration(outcome.seconds) + shared(outcome))
 HARDWARE = Column("hardware", lambda outcome: outcome.hardware or "-")
+
+
+def shared(outcome: Outcome) -> str:
+    """How many runs had the device together, where it was more than one: their times are longer for it."""
+    most = max((round(record.beside) for record in outcome.records), default=1)
+    return f", {most} at once" if most > 1 else ""
 
 
 def published(name: str, who: str) -> Column:

@@ -12,6 +12,7 @@ from eans.reproduction.columns import (
     METHOD,
     MODEL,
     SEEDS,
+    SHARED_TIME,
     TIME,
     VERDICT,
     Column,
@@ -97,7 +98,7 @@ def best_in_full(outcomes: Sequence[Outcome]) -> Texts:
         *(published("mrr", "anchor"), measured("mrr"), difference("mrr")),
         measured("valid_mrr", "valid MRR", error=False),
         *(published("hits10", "anchor"), measured("hits10", error=False)),
-        *(PAPER_MRR, SEEDS, marked(VERDICT), TIME, SOURCE),
+        *(PAPER_MRR, SEEDS, marked(VERDICT), SHARED_TIME, SOURCE),
     ]
     return {"": text(outcomes, [DATASET, MODEL], found, notes_on_marks(outcomes))}
 
@@ -135,7 +136,7 @@ FROM_BASE = Column("difference", from_base)
 def choices_in_full(outcomes: Sequence[Outcome]) -> Texts:
     """One table per question."""
     found = [measured("mrr", "MRR"), FROM_BASE, measured("hits10", "Hits@10"), measured("mr", "MR")]
-    found += [measured("valid_mrr", "valid MRR"), marked(SEEDS), TIME]
+    found += [measured("valid_mrr", "valid MRR"), marked(SEEDS), SHARED_TIME]
     what = [DATASET, MODEL, METHOD, SETTING]
     questions = grouped(outcomes, lambda outcome: str(outcome.cell["question"])).items()
     return {question: text(group, what, found, notes_on_marks(group)) for question, group in questions}
@@ -144,7 +145,7 @@ def choices_in_full(outcomes: Sequence[Outcome]) -> Texts:
 def choices_in_brief(outcomes: Sequence[Outcome]) -> Texts:
     """One table per base, without mean ranks, and with one standard error."""
     found = [measured("mrr", "MRR", tight=True), FROM_BASE, measured("hits10", "Hits@10", error=False)]
-    found += [measured("valid_mrr", "valid MRR", error=False), marked(SEEDS, brief=True), TIME]
+    found += [measured("valid_mrr", "valid MRR", error=False), marked(SEEDS, brief=True)]
 
     def title(outcome: Outcome) -> str:
         return ", ".join([outcome.cell["question"], *(column.write(outcome) for column in (DATASET, MODEL, METHOD))])

@@ -36,7 +36,7 @@ class SANS(Sampler):
     has no pool; all entities are candidates there. In training that does not occur.
 
     A pool may hold little but known answers. With `false_negatives` "resample", what is still one after the usual
-    rounds is replaced by uniform draws.
+    rounds is replaced by uniform draws; what is one even then is labelled.
 
     Args:
         graph, negatives, options: see `Sampler`.

@@ -186,7 +186,7 @@ class Model(nn.Module, ABC):
         As `score_relations`, at the cost of one matrix product. Reciprocal relations are scored as well: ``[B, 2R]``.
         """
         heads, tails = self.entity_rows(torch.stack((triples[:, HEAD], triples[:, TAIL]))).unbind()
-        return self.relation_query(heads, tails) @ self.relation[: self.substitution_relation].T
+        return kernels.products(self.relation_query(heads, tails), self.relation[: self.substitution_relation])
 
     def oriented(self, triples: Tensor, side: Side) -> tuple[Tensor, Side]:
         """The question for the `side` of triples ``[B, 3]`` as the tables answer it: triples ``[B, 3]`` and side.

@@ -15,6 +15,7 @@ METHODS = {
     "eans": "EANS",
     "eans+adv": "EANS + self-adv.",
     "gaussian": "Gaussian",
+    "best": "recipe best",
 }
 NUMBERS = {
     "mr": "MR",

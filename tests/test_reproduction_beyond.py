@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from eans import display_report
+from eans.display_reproduction import sharing_hint
 from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
 from eans.reproduction import PAPER_TABLES, TABLES, Cell, RunSpec, judge, page, read_cells, read_records, select
@@ -162,6 +163,13 @@ def test_plans_with_estimates(some_records: Path, capsys: pytest.CaptureFixture[
     done = call(capsys, "reproduce", "choices", "--only", "dataset=wn18rr,model=rotate", *options)
     assert "2 of 4 runs to do" in done.out
     assert re.search(r"known_true=repeats-everywhere +choices +0 +- +~ 10 min each", done.out)
+
+
+def test_small_runs_should_share_a_gpu() -> None:
+    few = make_plan(select(CELLS, ["one-negative"], "dataset=wn18rr"), CELLS, 1, {})
+    assert sharing_hint(few).startswith("5 of them have at most 16 negatives: after `nvidia-cuda-mps-control -d`")
+    assert sharing_hint(few[:1]) == ""
+    assert sharing_hint(make_plan(select(CELLS, ["main"], "sampler=eans"), CELLS, 1, {})) == ""
 
 
 def test_help_names_every_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

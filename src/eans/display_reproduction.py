@@ -28,6 +28,8 @@ from eans.reproduction.selection import read_cells, select
 from eans.screen import console
 from eans.wording import duration
 
+FEW_NEGATIVES = 16  # with so many, or fewer, a training step does not fill a large GPU
+
 
 def reproduce_with_display(
     names: Sequence[str],
@@ -48,8 +50,11 @@ def reproduce_with_display(
     found = read_records(records)
     plan = make_plan(selection, known, seeds, found)
     todo = missing(plan)
-    hardware = hardware_name(choose_device(device))
+    chosen = choose_device(device)
+    hardware = hardware_name(chosen)
     show_plan(plan, found, hardware)
+    if chosen.type == "cuda" and workers == 1 and (hint := sharing_hint(todo)):
+        console().print(hint, soft_wrap=True)
     for record in outdated(run.record for run in plan if run.record is not None):
         old = f"{records / record.file}: its recipe has changed since; delete it to have the run made again"
         print(f"eans: note: {old}", file=sys.stderr)
@@ -107,6 +112,17 @@ def show_plan(plan: Sequence[PlannedRun], records: dict[RunSpec, Record], hardwa
     screen.print("; ".join(parts), soft_wrap=True)
     if any(guess is not None and guess.similar for guess in guesses):
         screen.print("'~' is the time of the same model and graph with another method or other settings")
+
+
+def sharing_hint(todo: Sequence[PlannedRun]) -> str:
+    """Advice for runs whose steps are too small to fill a GPU; nothing where there are none, or one."""
+    small = [run for run in todo if load(run.spec.recipe, run.spec.overrides).sampler.negatives <= FEW_NEGATIVES]
+    if len(small) < 2:
+        return ""
+    return (
+        f"{len(small)} of them have at most {FEW_NEGATIVES} negatives: after `nvidia-cuda-mps-control -d` they end "
+        "sooner with --workers 4"
+    )
 
 
 class RunsDisplay:

@@ -229,15 +229,15 @@ def test_sampling_never_waits(options, side, sparse, monkeypatch):
 
 
 def test_a_pool_of_known_answers_falls_back_to_uniform():
-    """The neighbourhood of the hub holds nothing but answers; after two uniform rounds nearly all are strangers."""
+    """The neighbourhood of the hub holds nothing but answers; strangers are all that is left."""
     rows = [(0, 0, t) for t in range(0, 21)] + [(30, 0, 31)]
     names = Vocabulary(map(str, range(200))), Vocabulary(["r"], "relation")
     none = torch.empty(0, 3, dtype=torch.int64)
     graph = KnowledgeGraph("hub", *names, torch.tensor(rows), none, none)
     triples = graph.train[:5]
     sample = SANS(graph, 50, false_negatives="resample").sample(triples, "tail", seeded())
-    assert sample.known_true.double().mean() < 0.03  # (21 / 200) ** 2
-    assert torch.equal(sample.known_true, sample.entities <= 20)
+    assert not sample.known_true.any()
+    assert sample.entities.min() > 20
     masked = SANS(graph, 50).sample(triples, "tail", seeded())
     assert masked.known_true.all()
 

@@ -110,7 +110,7 @@ class Trainer:
             model.total_score()
         if sampler.whole and rows != "float32":
             raise UsageError("train.rows 'bfloat16' does nothing with sampler.name 'all'; leave it out")
-        if sampler.whole and model.comparison != "dot":
+        if sampler.whole:
             model.compare_everyone([])
         if relation_weight:
             model.relation_scores(stream.triples[:1])

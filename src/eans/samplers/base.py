@@ -23,7 +23,6 @@ from eans.models import Model, Scores
 
 KnownTrue = Literal["exact", "repeats", "repeats-everywhere"]
 FalseNegatives = Literal["mask", "resample", "keep"]
-RESAMPLE_ROUNDS = 8
 NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
 
 
@@ -80,6 +79,7 @@ class Sampler(nn.Module, ABC):
         uniform_share: probability that a draw is replaced by one uniform over all entities.
     """
 
+    resample_rounds: ClassVar[int] = 8  # of drawing known answers again
     draws: ClassVar[bool] = True  # are there negatives, of a number that the recipe says?
     whole: ClassVar[bool] = False  # are the negatives of every row all entities, in their order?
     # From now on `observe` does the same after every step, on the device alone, whatever its number: it is recorded
@@ -202,7 +202,7 @@ class Sampler(nn.Module, ABC):
             def propose(triples: Tensor) -> Tensor:
                 return self.propose(triples, side, generator)
 
-            entities, known = self.draw_again(entities, known, triples, side, propose, RESAMPLE_ROUNDS)
+            entities, known = self.draw_again(entities, known, triples, side, propose, self.resample_rounds)
         return Negatives(entities, known)
 
     def draw_again(

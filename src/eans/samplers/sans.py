@@ -19,8 +19,8 @@ from eans.samplers.base import NO_CONTEXT, Negatives, Sampler
 from eans.samplers.pools import build_pools
 
 PoolKind = Literal["hops", "walks"]
-# Rounds of uniform draws for what resampling leaves, which is little; what is a known answer even then is masked.
-UNIFORM_ROUNDS = 2
+# Rounds of uniform draws for what resampling leaves; six are enough unless most of all entities are known answers.
+UNIFORM_ROUNDS = 6
 
 
 class SANS(Sampler):
@@ -48,6 +48,8 @@ class SANS(Sampler):
         pool_seed: of the walks and of that choice.
         pool_memory_mb: bound on all pools together; beyond it the sampler refuses.
     """
+
+    resample_rounds = 4  # a pool that has little else is not searched for long: uniform draws follow
 
     ids: Tensor
     starts: Tensor

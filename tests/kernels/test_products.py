@@ -108,6 +108,16 @@ def test_rows_begin_where_tensor_cores_want_them() -> None:
     assert scores.stride() == (16, 1)
 
 
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 301])
+def test_parts_cover_everything_once(size: int) -> None:
+    """And the first is as long as it can be."""
+    found = tensor_cores.parts(size)
+    assert [place for part in found for place in range(size)[part]] == list(range(size))
+    assert len(found) <= 2
+    assert all((part.stop - part.start) % tensor_cores.ALIGNMENT == 0 for part in found[:-1])
+    assert size < 8 or (found[0].stop % tensor_cores.ALIGNMENT == 0 and size - found[0].stop < 8)
+
+
 def test_a_table_that_collects_gets_one_part() -> None:
     """The gradient of the first product waits for the optimizer; that of a second one arrives as usual."""
     queries, table, outer = case((3, 4, 5))
@@ -149,6 +159,7 @@ def test_programs_that_use_the_newer_switch() -> None:
 
 
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # the first work of autograd's thread is a product
 @shapes
 def test_on_a_gpu_factors_are_rounded(shape: tuple[int, ...]) -> None:
     if not shape[0]:

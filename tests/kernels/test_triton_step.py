@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -250,8 +251,13 @@ def test_surprise_of_padded_scores() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["complex/all+n3", "distmult/all", "simple/all"])
-def test_steps_with_all_entities(recipe: str) -> None:
-    """Padded products, the softmax kernel and an update that finds the product's gradient waiting."""
+def test_steps_with_all_entities(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padded products, the softmax kernel and an update that finds the product's gradient waiting.
+
+    Without rounded factors: a first step of Adagrad has the length of the learning rate, whatever the gradient's, and
+    goes the other way where rounding turns the sign of a small one.
+    """
+    monkeypatch.setattr(tensor_cores, "rounded_factors", nullcontext)
     graph = ring_graph(13)
     tables = []
     before = kernels.current()
@@ -265,7 +271,7 @@ def test_steps_with_all_entities(recipe: str) -> None:
             kernels.choose(before)
         tables.append(trainer.model.state_dict())
     for name, table in tables[0].items():
-        torch.testing.assert_close(tables[1][name], table, rtol=1e-2 if DEVICE == "cuda" else 1e-5, atol=1e-3)
+        torch.testing.assert_close(tables[1][name], table, rtol=1e-4, atol=1e-4)
 
 
 # --- rounded rows -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eans.kernels.pending import pending_of
 
-# Rows of a matrix should begin at multiples of so many numbers; the fast products take no others.
+# The fast products want matrices whose rows begin at multiples of so many numbers, and whose sizes are multiples too.
 ALIGNMENT = 8
 
 
@@ -23,6 +23,12 @@ def aligned(rows: int, columns: int, like: Tensor) -> Tensor:
     """An empty matrix ``[rows, columns]`` whose rows begin where tensor cores want them."""
     width = -(-columns // ALIGNMENT) * ALIGNMENT
     return like.new_empty(rows, width)[:, :columns]
+
+
+def parts(size: int) -> list[slice]:
+    """``range(size)`` as the longest part that the fast products take, and the few that are left."""
+    edge = size - size % ALIGNMENT
+    return [part for part in (slice(0, edge), slice(edge, size)) if part.start < part.stop]
 
 
 @contextmanager
@@ -43,8 +49,11 @@ class _Products(torch.autograd.Function):
     def forward(ctx: Any, queries: Tensor, table: Tensor) -> Tensor:
         ctx.save_for_backward(queries, table)
         ctx.pending = pending_of(table)
+        scores = aligned(len(queries), len(table), queries)
         with rounded_factors():
-            return torch.mm(queries, table.T, out=aligned(len(queries), len(table), queries))
+            for part in parts(len(table)):
+                torch.mm(queries, table[part].T, out=scores[:, part])
+        return scores
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -52,8 +61,11 @@ class _Products(torch.autograd.Function):
         queries, table = ctx.saved_tensors
         if gradient.stride(1) != 1 or gradient.stride(0) % ALIGNMENT:
             gradient = aligned(len(queries), len(table), gradient).copy_(gradient)
+        to_queries, to_table = torch.zeros_like(queries), torch.empty_like(table)
         with rounded_factors():
-            to_queries, to_table = gradient @ table, gradient.T @ queries
+            for part in parts(len(table)):
+                to_queries.addmm_(gradient[:, part], table[part])
+                torch.mm(gradient[:, part].T, queries, out=to_table[part])
         if ctx.pending is not None and not ctx.pending.leading:
             ctx.pending.leading.append(to_table)
             return to_queries, None

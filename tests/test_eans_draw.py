@@ -194,6 +194,24 @@ def test_cadence():
     assert [step for step, was in enumerate(changed, 1) if was] == [1, 6, 11, 16]
 
 
+@pytest.mark.parametrize("orders", [1, 3])
+def test_a_new_line_may_wait(orders: int) -> None:
+    """Until a multiple of `order_epoch` steps is done; then it is the one that would have taken effect at once."""
+    now, late = (EANS(line_graph(30), 4, clusters=3, reorder_every=5, order_epoch=e, orders=orders) for e in (0, 8))
+    identity = torch.arange(30).expand_as(now.virtual_to_real)
+    expected, lines = identity.clone(), []
+    for step in range(1, 33):
+        features = torch.randn(30, 2, generator=torch.Generator().manual_seed(step))
+        for sampler in (now, late):
+            sampler.observe(outcome(step, features))
+        if step % 8 == 0:  # among them step 16, which makes a line as well
+            expected = now.virtual_to_real.clone()
+            lines.append(expected)
+        assert torch.equal(late.virtual_to_real, expected), step
+        assert torch.equal(late.real_to_virtual.gather(-1, late.virtual_to_real), identity)
+    assert len({tuple(line.flatten().tolist()) for line in lines}) == 4
+
+
 def test_later_orderings_start_from_the_previous_centroids():
     """With unmoved features a warm start is already converged: the line stays as it is."""
     features = torch.randn(200, 3, generator=torch.Generator().manual_seed(2))

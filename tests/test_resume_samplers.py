@@ -39,6 +39,7 @@ SAMPLERS = {
     ),
     "two-orders": ('name = "eans"\norders = 2', "substitution"),
     "heavy-tails": ('name = "eans"\nproposal = "student"\nwarm_start = false', "substitution"),
+    "late-orders": ('name = "eans"\norder_epoch = 9', "substitution"),
     "all": ('name = "all"\nfalse_negatives = "keep"', "softmax"),
     "blocks": ('name = "eans"\nproposal = "block"\nblocks = 4\norders = 3', "substitution"),
 }
@@ -49,6 +50,7 @@ STATE: dict[str, set[str]] = {
     "nscaching-scores": {"head_cache", "tail_cache", "head_scores", "tail_scores"},
 }
 LINES = {"virtual_to_real", "real_to_virtual", "centroids"}
+STATE["late-orders"] = {*LINES, "next_line"}
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,9 @@ class SamplerSection(Section):
         "auto", description="eans: standard deviation in entities; auto: 2 |E| / k"
     )
     reorder_every: Positive = Field(1000, description="eans: steps between two orderings")
+    order_epoch: Count = Field(
+        0, description="eans: a new order waits for a multiple of so many steps; 0: it takes effect at once"
+    )
     warm_start: bool = Field(True, description="eans: start K-means from the previous centroids")
     boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
     pool: Positive = Field(20, description="kbgan: uniform candidates per positive that the generator chooses from")

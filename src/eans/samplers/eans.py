@@ -49,6 +49,9 @@ class EANS(Sampler):
         sigma: standard deviation in entities; None for `default_sigma`.
         reorder_every: steps between two orderings. The first follows the first step.
         boundary: ``"wrap"`` joins the two ends of the line, ``"reflect"`` mirrors at them.
+        order_epoch: a new line waits until a multiple of so many steps is done; 0: it takes effect at once. The paper's
+            code behaves as with twice the batches of an epoch: its processes that draw hear of a line when they begin
+            their next one.
         warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
         proposal: ``"gaussian"``; ``"block"``: uniform inside the block of the line that holds the positive entity;
             ``"student"``: Student's t instead of the Gaussian, with sigma as its scale.
@@ -59,6 +62,7 @@ class EANS(Sampler):
 
     virtual_to_real: Tensor
     real_to_virtual: Tensor
+    next_line: Tensor
     centroids: Tensor
     places: Tensor
 
@@ -69,6 +73,7 @@ class EANS(Sampler):
         clusters: int | None = None,
         sigma: float | None = None,
         reorder_every: int = 1000,
+        order_epoch: int = 0,
         boundary: Boundary = "wrap",
         warm_start: bool = True,
         proposal: ProposalName = "gaussian",
@@ -85,6 +90,7 @@ class EANS(Sampler):
             )
         self.sigma = sigma if sigma is not None else default_sigma(graph.num_entities, self.clusters)
         self.reorder_every = reorder_every
+        self.order_epoch = order_epoch
         self.boundary: Boundary = boundary
         self.warm_start = warm_start
         # Alone in its block, a positive entity would have no negative.
@@ -96,6 +102,8 @@ class EANS(Sampler):
         lines = identity if orders == 1 else identity.repeat(orders, 1)
         self.register_buffer("virtual_to_real", lines.clone())
         self.register_buffer("real_to_virtual", lines.clone())
+        if order_epoch:
+            self.register_buffer("next_line", lines.clone())
         if orders > 1:  # what a proposal looks up where its places are wanted, not their entities
             self.register_buffer("places", identity, persistent=False)
         # Empty until the first ordering; later orderings start K-means from the previous centroids.
@@ -135,7 +143,7 @@ class EANS(Sampler):
         return torch.stack(masses).logsumexp(0) - math.log(self.orders) if self.orders > 1 else masses[0]
 
     def reorder(self, features: Tensor, generator: torch.Generator) -> None:
-        """Make the lines anew from entity features ``[E, F]``.
+        """Make the lines anew from entity features ``[E, F]``, to take effect at once or when `adopt` is called.
 
         Where training has diverged there is nothing to order; the old lines stay, and the trainer's guard ends the run.
         """
@@ -144,19 +152,28 @@ class EANS(Sampler):
         shape = (self.clusters, features.shape[1])
         usable = self.warm_start and self.centroids.shape[-2:] == shape
         warm = self.centroids.view(self.orders, *shape) if usable else [None] * self.orders
-        found = []
-        lines, tables = (table.view(self.orders, -1) for table in (self.virtual_to_real, self.real_to_virtual))
-        for line, table, start in zip(lines, tables, warm, strict=True):
+        lines, found = [], []
+        for start in warm:
             labels, centroids = kmeans(features, self.clusters, generator, start)
-            # In place: a recorded step reads these very tensors.
-            line.copy_(order(labels, chain(centroids)))
-            table[line] = torch.arange(self.num_entities, device=features.device)
+            lines.append(order(labels, chain(centroids)))
             found.append(centroids)
         self.centroids = torch.stack(found) if self.orders > 1 else found[0]
+        if self.order_epoch:
+            self.next_line.copy_(torch.stack(lines).view_as(self.next_line))
+        else:
+            self.adopt(torch.stack(lines))
+
+    def adopt(self, lines: Tensor) -> None:
+        """Draw along these lines ``[K, E]`` from now on. In place: a recorded step reads these very tensors."""
+        self.virtual_to_real.copy_(lines.view_as(self.virtual_to_real))
+        places = torch.arange(self.num_entities, device=lines.device).expand_as(lines)
+        self.real_to_virtual.view(self.orders, -1).scatter_(1, lines, places)
 
     def observe(self, outcome: StepOutcome) -> None:
         if (outcome.step - 1) % self.reorder_every == 0:
             self.reorder(outcome.model.entity_features(), outcome.generator)
+        if self.order_epoch and outcome.step % self.order_epoch == 0:
+            self.adopt(self.next_line.view(self.orders, -1))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # The centroids' shape depends on whether an ordering has happened.

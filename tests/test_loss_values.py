@@ -251,8 +251,23 @@ def test_the_relation_is_predicted_by_a_softmax():
 
 
 def test_n3_averages_over_the_batch():
-    factors = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([[2.0], [1.0]]), torch.tensor([[0.0], [3.0]])
-    assert n3_penalty(factors).item() == (1 + 8 + 1) / 2 + (8 + 1) / 2 + 27 / 2
+    factors = torch.tensor([[1.0, -2.0], [0.0, 1.0]]), torch.tensor([[-2.0], [1.0]]), torch.tensor([[0.0], [3.0]])
+    assert n3_penalty([factor[:, None] for factor in factors]).item() == (1 + 8 + 1) / 2 + (8 + 1) / 2 + 27 / 2
+
+
+def test_n3_takes_the_size_of_a_coordinate():
+    """One triple with the coordinates 3 - 4i and 0, and its gradient ``3 |x| x``; at zero it is zero."""
+    factor = torch.tensor([[[3.0, 0.0], [-4.0, 0.0]]], requires_grad=True)
+    penalty = n3_penalty([factor])
+    penalty.backward()
+    assert penalty.item() == 125
+    assert factor.grad.tolist() == [[[45.0, 0.0], [-60.0, 0.0]]]
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 4), (2, 2, 5), (1, 2, 3, 4)])
+def test_n3_gradient_by_finite_differences(shape):
+    factor = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda one: n3_penalty([one, 2 * one]), factor)
 
 
 def test_penalty_gradient_is_three_x_squared():

@@ -7,7 +7,7 @@ mask. Self-adversarial sampling is not a sampler here but the temperature of the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -217,9 +217,30 @@ def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
     return torch.stack([kernels.cubes(table) for table in tables]).sum()
 
 
+class _CubedSizes(torch.autograd.Function):
+    """``sum |x|^3`` of coordinates ``[B, P, ...]``, and ``3 |x| x``: in five kernels, where autograd takes 25."""
+
+    @staticmethod
+    def forward(ctx: Any, coordinates: Tensor) -> Tensor:
+        sizes: Tensor = torch.linalg.vector_norm(coordinates, dim=1)
+        ctx.save_for_backward(coordinates, sizes)
+        return sizes.pow(3).sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        coordinates, sizes = ctx.saved_tensors
+        slope: Tensor = coordinates * (3 * gradient * sizes)[:, None]
+        return slope
+
+
 def n3_penalty(factors: Iterable[Tensor]) -> Tensor:
-    """``sum |x|^3 / B`` over the batch's own rows ``[B, ...]`` (Lacroix et al., 2018)."""
-    return torch.stack([factor.abs().pow(3).sum() / len(factor) for factor in factors]).sum()
+    """``sum |x|^3 / B`` over the coordinates of the batch's own rows (Lacroix et al., 2018): a scalar.
+
+    Coordinates ``[B, P, ...]`` of P parts count by their Euclidean size: the modulus, for the two of a complex number.
+    """
+    sums = [_CubedSizes.apply(factor) / len(factor) for factor in factors]  # type: ignore[no-untyped-call]
+    return torch.stack(sums).sum()
 
 
 def stay_positive_penalty(total: Tensor, power: int) -> Tensor:

@@ -411,15 +411,15 @@ def test_projection_from_the_entity_table_needs_enough_entities():
 
 
 @models
-def test_factors_are_sizes_of_the_triples_own_rows(name, options, triples):
+def test_factors_are_coordinates_of_the_triples_own_rows(name, options, triples):
     model = build(name, options)
     head, relation, tail = model.entity[triples[:, 0]], model.relation[triples[:, 1]], model.entity[triples[:, 2]]
     if options == {"projection": "entity-table"}:  # the projection that the triple uses stands in the entity table
         relation = torch.cat([relation[:, :DIM], model.entity[triples[:, 1], DIM:]], 1)
     rows = head, relation, tail
     for factor, row in zip(model.factors(triples), rows, strict=True):
-        moduli = [np.abs(as_complex(one)) for one in row] if name == "complex" else row.abs().tolist()
-        torch.testing.assert_close(factor, torch.tensor(np.array(moduli)))
+        sizes = [np.abs(as_complex(one)) for one in row] if name == "complex" else row.abs().tolist()
+        torch.testing.assert_close(torch.linalg.vector_norm(factor, dim=1), torch.tensor(np.array(sizes)))
 
 
 # --- the sum over all triples -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from eans.errors import UsageError, did_you_mean
-from eans.kernels.reference import COMPARISONS, Comparison, Counts, modulus
+from eans.kernels.reference import COMPARISONS, Comparison, Counts
 from eans.kernels.reference_step import fold, negative_loss, repeats
 from eans.kernels.reference_update import UpdateKernels
 
@@ -52,7 +52,6 @@ __all__ = [
     "half_products",
     "label",
     "loss_terms",
-    "modulus",
     "nearest",
     "negative_loss",
     "optimizer_kernels",

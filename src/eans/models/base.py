@@ -152,11 +152,11 @@ class Model(nn.Module, ABC):
         return self.entity.detach()
 
     def factors(self, triples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Sizes of head, relation and tail coordinates for the N3 penalty: three tensors ``[B, ...]``, non-negative."""
+        """Coordinates of head, relation and tail for the N3 penalty, of P parts each: three tensors ``[B, P, ...]``."""
         return (
-            self.entity_rows(triples[:, HEAD]).abs(),
-            self.relation_rows(triples[:, RELATION]).abs(),
-            self.entity_rows(triples[:, TAIL]).abs(),
+            self.entity_rows(triples[:, HEAD])[:, None],
+            self.relation_rows(triples[:, RELATION])[:, None],
+            self.entity_rows(triples[:, TAIL])[:, None],
         )
 
     def total_score(self) -> Tensor:

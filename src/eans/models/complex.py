@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from eans.graph import Side
-from eans.kernels import complex_product, modulus
+from eans.kernels import complex_product
 from eans.models.base import Model, Query
 
 
@@ -22,6 +22,6 @@ class ComplEx(Model):
         return complex_product(tails, heads, conjugate_right=True)
 
     def factors(self, triples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Complex moduli, ``[B, d]`` each."""
-        head, relation, tail = super().factors(triples)
-        return modulus(head), modulus(relation), modulus(tail)
+        """Complex numbers of two parts: ``[B, 2, d]`` each."""
+        head, relation, tail = (rows.view(len(rows), 2, self.dim) for rows in super().factors(triples))
+        return head, relation, tail

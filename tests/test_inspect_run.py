@@ -21,7 +21,10 @@ from eans.fitting import Interrupted
 from eans.graph import RELATION, SIDES, KnowledgeGraph, Vocabulary, column
 from eans.inspection.charts import for_page, occupied
 from eans.inspection.page import facts, number, render
-from eans.inspection.report import PER_RELATION
+from eans.inspection.report import PER_RELATION, changes
+from eans.recipes import load
+from eans.recipes.build import resolve
+from eans.runs import RunFolder
 from helpers_runs import one_line, ring_graph
 
 pytest.importorskip("matplotlib")
@@ -209,6 +212,35 @@ def test_a_run_that_kept_its_best_weights_says_so(tmp_path: Path) -> None:
     assert 0 < best < 40
     words = dict(facts(eans.report_run(tmp_path / "run", device="cpu")))["steps"]
     assert words == f"40; the weights are those of step {best}, the best validation"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {}),
+        ({"train.seed": 3}, {}),  # the page says it elsewhere
+        ({"train.steps": 500, "sampler.sigma": 2.5}, {"train.steps": 500, "sampler.sigma": 2.5}),
+        ({"model.dim": 50}, {"model.dim": 50}),  # and not the range of initial values, which follows from it
+        ({"sampler.clusters": 5, "sampler.sigma": 2.5}, {"sampler.clusters": 5, "sampler.sigma": 2.5}),
+    ],
+    ids=str,
+)
+def test_what_was_changed_in_a_recipe(settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    graph = ring_graph()
+    recipe = resolve(load("default/transe/eans", {"train.batch_size": 32, **settings}), graph)
+    assert changes(recipe, graph) == {"train.batch_size": 32, **expected}
+
+
+def test_a_recipe_of_another_name_has_no_changes(run: Path) -> None:
+    recipe = RunFolder.open(run).recipe()
+    assert changes(recipe.model_copy(update={"name": "mine.toml"}), nasty_graph()) == {}
+
+
+def test_the_page_says_what_was_changed(report: dict[str, Any], page: str) -> None:
+    assert report["changes"]["model.dim"] == 8
+    assert dict(facts(report))["changed in it"].startswith("model.dim = 8, sampler.negatives = 4")
+    assert "eans, changed</h1>" in page
+    assert ", changed</h1>" not in render(report | {"changes": {}})
 
 
 # --- the page -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from eans._version import __version__
 from eans.figures import require_matplotlib
 from eans.inspection.charts import draw_charts
+from eans.recipes.library import toml_value
 from eans.wording import duration
 
 TEMPLATE = "report.html.jinja"
@@ -50,6 +51,7 @@ def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
     splits = ", ".join(f"{count(graph[split])} {split}" for split in ("train", "valid", "test"))
     found = [
         ("recipe", report["recipe"]),
+        ("changed in it", ", ".join(f"{key} = {toml_value(value)}" for key, value in report["changes"].items())),
         ("graph", f"{graph['name']}: {count(graph['entities'])} entities, {count(graph['relations'])} relations"),
         ("triples", splits),
         ("model", f"{report['model']['name']}, {count(report['model']['parameters'])} parameters"),
@@ -57,7 +59,6 @@ def facts(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("steps", _steps(training)),
         ("time", duration(training["seconds"]) if training["seconds"] is not None else ""),
         ("hardware", training.get("hardware", "")),
-        ("commit", training.get("commit", "")),
         ("versions", _versions(training)),
         (
             "protocol",

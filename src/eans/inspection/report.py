@@ -16,8 +16,8 @@ from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, Split
 from eans.inspection.analysis import BATCHES, Analyst
 from eans.models import Model
 from eans.prediction import predict
-from eans.recipes import Recipe, to_toml
-from eans.recipes.build import build_trainer
+from eans.recipes import Recipe, all_keys, load, names, to_toml
+from eans.recipes.build import build_trainer, resolve
 from eans.runs import RunFolder, read_metadata
 
 Progress = Callable[[str, int, int], None]
@@ -26,6 +26,7 @@ MOST_DRAWS = 2_000_000  # that a CPU scores for the distributions
 EXAMPLES = 10
 PER_RELATION = 2  # examples at most, so that one hopeless relation does not fill the list
 BETTER = 5  # predictions shown with each example
+NO_CHANGES = {"data.name", "train.seed"}  # of a recipe: what a report says elsewhere
 
 
 def report_run(
@@ -60,6 +61,7 @@ def report_run(
         "complete": folder.is_complete,
         "split": split,
         "recipe": recipe.name,
+        "changes": changes(recipe, graph),
         "graph": _graph_facts(graph),
         "model": {"name": recipe.model.name, "parameters": sum(part.numel() for part in model.parameters())},
         "training": _training(folder, recipe),
@@ -71,6 +73,31 @@ def report_run(
         "examples": _examples(ranks, model, recipe) if ranks is not None else [],
         "toml": to_toml(recipe),
     }
+
+
+def changes(recipe: Recipe, graph: KnowledgeGraph) -> dict[str, Any]:
+    """Keys ``section.key`` and values that the shipped recipe of the same name does not have.
+
+    What it leaves open (``auto``) is compared once the other changes are made, from which it may follow.
+    """
+    if recipe.name not in names():
+        return {}
+    plain = load(recipe.name)
+    written = {key: value for key, value in _differences(recipe, plain).items() if _value(plain, key) != "auto"}
+    return written | _differences(recipe, resolve(load(recipe.name, written), graph))
+
+
+def _differences(recipe: Recipe, other: Recipe) -> dict[str, Any]:
+    return {
+        key: _value(recipe, key)
+        for key in all_keys()
+        if key not in NO_CHANGES and _value(recipe, key) != _value(other, key)
+    }
+
+
+def _value(recipe: Recipe, key: str) -> Any:
+    section, _, field = key.partition(".")
+    return getattr(getattr(recipe, section), field)
 
 
 def _sides(metrics: dict[str, Any]) -> dict[str, Any]:

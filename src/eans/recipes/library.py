@@ -234,14 +234,15 @@ def load(name: str, overrides: Iterable[str] | Mapping[str, Any] = (), data: str
 
 def to_toml(recipe: Recipe) -> str:
     """The recipe as TOML that `load` reads back."""
-    lines = [f"name = {_toml_value(recipe.name)}"]
+    lines = [f"name = {toml_value(recipe.name)}"]
     for section, content in recipe.model_dump().items():
         if isinstance(content, dict):
-            lines += ["", f"[{section}]", *(f"{key} = {_toml_value(value)}" for key, value in content.items())]
+            lines += ["", f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in content.items())]
     return "\n".join(lines) + "\n"
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value of a recipe as TOML has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

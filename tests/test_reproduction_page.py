@@ -113,6 +113,17 @@ def test_figures_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert svg.read_bytes() == first  # the same records, the same file
 
 
+def test_histograms_with_other_bins_are_left_out() -> None:
+    odd = ({**HISTOGRAM, "true": [6]}, HISTOGRAM, {**HISTOGRAM, "edges": [0.0, 0.4, 1.0]})
+    contents = [
+        made_up(RunSpec(EANS.recipe, seed=seed), analysis=[look(1000, 0.5, substitution=histogram)])
+        for seed, histogram in enumerate(odd)
+    ]
+    found = substitution_data(drawn_from("substitution-histogram", CELLS), memory(*contents))
+    assert found == {"edges": [0.0, 0.5, 1.0], "true": [0.75, 0.25], "train": [0.25, 0.75]}
+    assert substitution_data(drawn_from("substitution-histogram", CELLS), memory(contents[0])) == {}
+
+
 @pytest.fixture
 def drawing() -> Iterator[Any]:
     """An empty figure in the style of all figures."""
@@ -239,7 +250,7 @@ def test_the_page_begins_with_the_outcome() -> None:
     assert "| **the paper, all in all** | 146 | 2 | 2 | 142 |\n" in start
     assert "The verdicts on 4 cells rest on 3 runs, as tables share them; 2 of these cells" in start
     assert re.findall("^- .*$", start, re.MULTILINE) == [
-        f"- {link}, FB15k-237 RotatE, uniform: MRR .295 → .2900 (-.0050), Hits@10 .478 → .5000 (+.0220)"
+        f"- {link}, FB15k-237 RotatE, uniform (quoted): MRR .295 → .2900 (-.0050), Hits@10 .478 → .5000 (+.0220)"
         for link in ("[Main results](#main-results)", "[Ablation](#ablation)")
     ]
     order = [rest.index(f"\n## {title}\n") for title in ("What the open choices do", "What the paper does not say")]

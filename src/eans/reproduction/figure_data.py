@@ -72,14 +72,13 @@ def substitution_data(cells: Sequence[Cell], records: Records) -> dict[str, list
     """Edges of the bins and, by group, its share in each bin, at the last step that was analysed."""
     found = looks(cells, records, "eans")
     last = [look["substitution"] for look in found[max(found)] if "substitution" in look] if found else []
-    if not last:
+    whole = [look for look in last if all(len(look[group]) + 1 == len(look["edges"]) for group in GROUPS)]
+    if not whole:
         return {}
-    data: dict[str, list[float]] = {"edges": list(last[0]["edges"])}
+    data: dict[str, list[float]] = {"edges": list(whole[0]["edges"])}
+    alike = [look for look in whole if look["edges"] == data["edges"]]
     for group in GROUPS:
-        counts = [
-            sum(values)
-            for values in zip(*(look[group] for look in last if look["edges"] == data["edges"]), strict=True)
-        ]
+        counts = [sum(values) for values in zip(*(look[group] for look in alike), strict=True)]
         if sum(counts):
             data[group] = [count / sum(counts) for count in counts]
     return data

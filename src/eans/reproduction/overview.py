@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from eans.reproduction import labels
-from eans.reproduction.columns import Text, compared, grouped, in_order
+from eans.reproduction.columns import Column, Text, compared, grouped, in_order, marked
 from eans.reproduction.formats import markdown_table, wrapped
 from eans.reproduction.report import Outcome, by_table, counted, from_paper
 from eans.reproduction.tables import TABLES
@@ -50,7 +50,7 @@ def evidence(outcomes: Sequence[Outcome]) -> str:
     single = sum(len(outcome.records) == 1 for outcome in run)
     return (
         f"The verdicts on {len(run)} cells rest on {runs} {'run' if runs == 1 else 'runs'}, as tables share them;"
-        f" {single} of these cells have been run with one seed only."
+        f" {single or 'none'} of these cells {'has' if single == 1 else 'have'} been run with one seed only."
     )
 
 
@@ -59,13 +59,13 @@ def misses(outcomes: Sequence[Outcome]) -> list[str]:
     missed = [outcome for outcome in outcomes if outcome.passed is False]
     if not missed:
         return []
-    lines = []
+    lines, name_of = [], marked(Column("cell", cell_name))
     for name, group in by_table(missed).items():
         rule = TABLES[name].rule
         columns = {number: compared(number) for number in (rule.judged if rule else ())}
         for outcome in in_order(group):
             found = [f"{labels.NUMBERS[number]} {column.write(outcome)}" for number, column in columns.items()]
-            lines.append(f"- {link(name)}, {cell_name(outcome)}: {', '.join(found)}")
+            lines.append(f"- {link(name)}, {name_of.write(outcome)}: {', '.join(found)}")
     return ["Cells that fail, published → measured (difference):", "\n".join(lines)]
 
 

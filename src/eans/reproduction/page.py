@@ -43,9 +43,9 @@ HOW = (
 JUDGED = "Numbers that the paper quotes from earlier work are judged alike and marked."
 COMMANDS = """\
 ```sh
-eans reproduce main --only model=rotate,dataset=wn18rr --dry-run   # what it would run, and for how long
-eans reproduce main --only model=rotate,dataset=wn18rr             # run what has no record yet, then report
-eans report main --format markdown                                 # report on the records there are
+eans reproduce main --only model=rotate,dataset=wn18rr --dry-run  # what it would run, and for how long
+eans reproduce main --only model=rotate,dataset=wn18rr            # run what has no record, then report
+eans report main --format markdown                                # report on the records there are
 ```
 """
 

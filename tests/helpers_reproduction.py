@@ -10,6 +10,7 @@ import pytest
 
 from eans.cli import main
 from eans.reproduction.cells import Cell
+from eans.reproduction.published import read_published
 from eans.reproduction.records import Record, RunSpec, write_record
 
 TINY = ("train.steps=20", "train.batch_size=16", "model.dim=4", "sampler.negatives=2", "train.log_every=5")
@@ -44,6 +45,16 @@ def tiny_cell(**fields: Any) -> Cell:
         "hits10": 0.0001,
     }
     return Cell({**standard, **fields})
+
+
+def paper_cell(table: str, **fields: object) -> Cell:
+    """The one cell of the paper's table that has these fields."""
+    (cell,) = [
+        cell
+        for cell in read_published()
+        if cell.table == table and all(cell.get(key) == value for key, value in fields.items())
+    ]
+    return cell
 
 
 def write_cells(file: Path, *cells: Cell) -> Path:

@@ -1,44 +1,31 @@
-"""Published cells, the runs behind them, records, the plan, and the report: everything that needs no training."""
+"""Published cells, the runs behind them, records, the plan and the verdict: everything that needs no training."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import re
 import subprocess
-import sys
-import tomllib
 from collections import Counter
-from importlib import resources
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from eans import display_report
 from eans.errors import RunError, UsageError
 from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
 from eans.reproduction import FIGURES, PAPER_TABLES, TABLES, Cell, RunSpec, judge, read_records, records, select
-from eans.reproduction.columns import seeds
-from eans.reproduction.formats import in_full, render, to_csv, to_json, to_latex, to_markdown
+from eans.reproduction.columns import seeds, times
+from eans.reproduction.layouts import LAYOUTS
 from eans.reproduction.plan import estimate, make_plan, missing, working_folder
 from eans.reproduction.published import read_published
 from eans.reproduction.report import summary
 from eans.reproduction.selection import drawn_from, read_cells
 from eans.reproduction.tables import AS_GOOD, AS_NEAR
-from helpers_reproduction import call, keep, made_up, memory, tiny_cell, valid, write_cells
-from helpers_runs import eans, one_line, ring_graph
+from helpers_reproduction import call, keep, made_up, memory, paper_cell, tiny_cell, write_cells
+from helpers_runs import one_line, ring_graph
 
 ROOT = Path(__file__).resolve().parent.parent
 CELLS = read_published()
-
-
-def find(table: str, **fields: object) -> Cell:
-    (cell,) = [c for c in CELLS if c.table == table and all(c.get(key) == value for key, value in fields.items())]
-    return cell
 
 
 # --- cells ----------------------------------------------------------------------------------------------------------
@@ -49,7 +36,7 @@ def test_every_published_cell_is_there() -> None:
     expected = {"main": 62, "variance": 20, "small-n": 40, "one-negative": 10, "ablation": 8, "score-gap": 6}
     assert counts == expected
     assert tuple(counts) == PAPER_TABLES
-    best = find("main", dataset="wn18rr", model="rotate", sampler="eans", self_adversarial=True)
+    best = paper_cell("main", dataset="wn18rr", model="rotate", sampler="eans", self_adversarial=True)
     assert best.values == {"mr": 3402.0, "mrr": 0.489, "hits10": 0.576}
     assert best["own"] is True
 
@@ -70,7 +57,7 @@ def test_every_published_cell_is_there() -> None:
     ],
 )
 def test_cells_map_to_runs(table: str, fields: dict[str, object], settings: str) -> None:
-    assert find(table, model="rotate", **fields).run(2) == RunSpec(
+    assert paper_cell(table, model="rotate", **fields).run(2) == RunSpec(
         settings.split()[0], tuple(settings.split()[1:]), seed=2
     )
 
@@ -405,7 +392,7 @@ def test_pass_rule_of_scores(positive: float, negative: float, verdict: bool) ->
 
 
 def test_means_and_standard_errors_by_hand() -> None:
-    cell = find("variance", dataset="fb15k-237", model="transe", self_adversarial=False)
+    cell = paper_cell("variance", dataset="fb15k-237", model="transe", self_adversarial=False)
     runs = [made_up(cell.run(seed), mrr, 0.526, 170.0) for seed, mrr in enumerate((0.33, 0.34, 0.35))]
     other = made_up(RunSpec("fb15k-237/transe/eans", ("sampler.negatives=1",)), 0.1)
     (outcome,) = judge([cell], memory(*runs, other))
@@ -413,7 +400,7 @@ def test_means_and_standard_errors_by_hand() -> None:
     assert outcome.stderr == pytest.approx({"mr": 0.0, "mrr": 0.01 / 3**0.5, "hits10": 0.0})
     assert outcome.difference == pytest.approx({"mrr": 0.002, "hits10": 0.0})
     assert outcome.passed is True
-    assert (outcome.seconds, outcome.hardware, seeds(outcome)) == (100.0, "Abacus", "0-2")
+    assert (outcome.timings, outcome.hardware, seeds(outcome)) == ([(1, "Abacus", 100.0)], "Abacus", "0-2")
     (single,) = judge([cell], memory(runs[0]))
     assert (single.stderr, single.passed, seeds(single)) == ({}, False, "0")
     (none,) = judge([cell], {})
@@ -422,7 +409,7 @@ def test_means_and_standard_errors_by_hand() -> None:
 
 
 def test_scores_come_from_the_analysis_at_their_step() -> None:
-    cell = find("score-gap", sampler="eans", step=10_000)
+    cell = paper_cell("score-gap", sampler="eans", step=10_000)
     look = {"step": 10_000, "positive_score": -0.3, "negative_score": -1.7}
     content = made_up(cell.run(), analysis=[{**look, "step": 1_000, "positive_score": 9.0}, look])
     (outcome,) = judge([cell], memory(content))
@@ -433,171 +420,30 @@ def test_scores_come_from_the_analysis_at_their_step() -> None:
 
 
 def test_seeds_of_different_recipes_are_told() -> None:
-    cell = find("main", dataset="fb15k-237", model="transe", sampler="eans", self_adversarial=True)
+    cell = paper_cell("main", dataset="fb15k-237", model="transe", sampler="eans", self_adversarial=True)
     contents = [made_up(cell.run(seed), recipe_hash=f"hash{seed}") for seed in (0, 1)]
     (outcome,) = judge([cell], memory(*contents))
-    assert in_full([outcome])[""].rows[0][-3] == "fail (recipes differ)"
+    assert LAYOUTS["main"].full([outcome])[""].rows[0][-3] == "fail (recipes differ)"
     contents[1]["recipe_hash"] = "hash0"
     assert not judge([cell], memory(*contents))[0].recipes_differ
 
 
-# --- the report as text ---------------------------------------------------------------------------------------------
+def test_what_is_judged_by_nothing_has_been_run_all_the_same() -> None:
+    cell = Cell({"table": "choices", "dataset": "wn18rr", "model": "rotate", "method": "eans+adv", "overrides": []})
+    (run,) = judge([cell], memory(made_up(cell.run())))
+    (waiting,) = judge([cell], {})
+    assert (run.passed, run.verdict, waiting.verdict) == (None, "not judged", "not run")
 
 
-@pytest.fixture
-def some_records(tmp_path: Path) -> Path:
-    folder = tmp_path / "records"
-    cell = find("main", dataset="wn18rr", model="rotate", sampler="eans", self_adversarial=True)
-    for seed in (0, 1):
-        keep(folder, cell.run(seed), 0.489 + 0.001 * seed, 0.576, 3400.0)
-    keep(folder, find("main", dataset="wn18rr", model="rotate", sampler="sans").run(), 0.4, 0.5)
-    return folder
-
-
-def test_json_has_the_published_fields_and_four_more(some_records: Path) -> None:
-    done = eans("report", "--records", some_records, "--format", "json")
-    assert (done.returncode, done.stderr) == (0, "")
-    cells = json.loads(done.stdout)
-    published = tomllib.loads(resources.files("eans.reproduction").joinpath("published.toml").read_text("utf-8"))[
-        "cell"
-    ]
-    assert len(cells) == len(published)
-    for cell, fields in zip(cells, published, strict=True):
-        extra = {key: cell.pop(key) for key in ("measured", "difference", "pass", "records")}
-        assert cell == fields
-        assert (extra["measured"] is None) == (extra["pass"] is None) == (extra["records"] == [])
-    main = [cell for cell in json.loads(done.stdout) if cell["table"] == "main" and cell["pass"] is not None]
-    sans, best = main
-    assert best["measured"] == pytest.approx({"mr": 3400.0, "mrr": 0.4895, "hits10": 0.576})
-    assert best["difference"] == pytest.approx({"mr": -2.0, "mrr": 0.0005, "hits10": 0.0})
-    assert best["pass"] is True
-    assert best["records"] == [f"wn18rr--rotate--eans+adv--seed{seed}.json" for seed in (0, 1)]
-    assert (sans["own"], sans["pass"]) == (False, False)
-    assert set(sans["difference"]) == {"mrr", "hits10"}  # no mean rank was published
-
-
-def test_tables_for_people(some_records: Path) -> None:
-    outcomes = judge(select(CELLS, ["main"], "model=rotate,dataset=wn18rr").cells, read_records(some_records))
-    markdown = to_markdown(outcomes).splitlines()
-    assert len(markdown) == 2 + 5
-    assert markdown[-1] == (
-        "| WN18RR | RotatE | EANS + self-adv. | 3402 | 3400 ± 0 | -2 | 0.489 | 0.4895 ± 0.0005 | +0.0005 "
-        "| 0.576 | 0.5760 ± 0.0000 | +0.0000 | 0-1 | pass | 100 s | Abacus |"
-    )
-    assert "| fail (quoted) |" in markdown[4]
-    assert "| not run |" in markdown[5]
-    latex = to_latex(outcomes)
-    assert r"0.4895 $\pm$ 0.0005" in latex
-    assert len({line.count("&") for line in latex.splitlines() if line.endswith(r"\\")}) == 1
-    rows = list(csv.DictReader(io.StringIO(to_csv(outcomes))))
-    assert float(rows[-1]["measured_mrr"]) == pytest.approx(0.4895)
-    assert (rows[-1]["seeds"], rows[-1]["pass"], rows[3]["pass"]) == ("2", "True", "")
-    assert json.loads(to_json(outcomes))[-1]["pass"] is True
-    assert render(outcomes, "markdown").startswith("## Main results\n\n| dataset")
-
-
-def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """For all tables, with a standard error and both marks everywhere."""
-    contents = {}
-    cells = read_cells()
-    for spec in [cell.run(seed) for cell in cells for seed in range(3)]:
-        scores = {"positive_score": -0.3 - spec.seed, "negative_score": -5.8 + spec.seed}
-        analysis = [{"step": step, **scores} for step in (1_000, 10_000, 100_000)]
-        numbers = (0.3 + 0.01 * spec.seed, 0.5 + 0.01 * spec.seed)
-        more = {"valid": valid(0.3), "seconds": 7500.0, "recipe_hash": str(spec.seed)}
-        contents[spec] = made_up(spec, *numbers, analysis=analysis, **more)
-    monkeypatch.setattr(display_report, "console", lambda: Console(width=80, highlight=False, markup=False))
-    for found in (judge(cells, memory(*contents.values())), judge(cells, {})):
-        display_report.show_report(found)
-        out = capsys.readouterr().out
-        tables, _, rest = out.rpartition("\n\n")
-        lines = tables.splitlines()
-        assert "…" not in out
-        assert max(map(len, lines)) <= 80
-        judged = [cell for cell in cells if TABLES[cell.table].rule]
-        assert len(re.findall(r"(?:pass|fail|not run)[*!]*$", tables, re.MULTILINE)) == len(judged)  # none is folded
-        others = [cell["setting"] for cell in cells if cell not in judged]
-        assert all(any(line.startswith(setting) for line in lines) for setting in others)
-        assert "Few negatives (small-n): WN18RR" in lines
-        assert "Ablation (ablation): FB15k-237, RotatE" in lines
-        assert "Beyond the paper (best): WN18RR" in lines
-        place = lines.index("Labels of false negatives, WN18RR, RotatE, EANS + self-adv.")
-        assert lines[place - 1] == "What the open choices do (choices):"
-        assert "'*' marks numbers that the paper takes from earlier work" in rest
-        assert ("'!' marks" in rest) == (found[0].passed is not None)
-
-
-def test_a_wide_screen_has_everything(
-    some_records: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(display_report, "console", lambda: Console(width=200, highlight=False, markup=False))
-    display_report.show_report(judge(select(CELLS, ["main"], "model=rotate").cells, read_records(some_records)))
-    out = capsys.readouterr().out
-    assert "Main results (main)\n" in out
-    assert "hardware" in out
-    assert "'quoted' marks" in out
-    assert "'*'" not in out
-
-
-def test_mistakes_of_a_report(tmp_path: Path, some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gone, text = tmp_path / "gone", tmp_path / "text"
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "figures").touch()
-    alone = "--page is about everything: no TABLE, --only, --format or --out beside it"
-    page = tmp_path / "page.md"
-    text.touch()
-    before = sorted(tmp_path.rglob("*"))
-    for arguments, message in (
-        (["--records", gone], f"there is no folder {gone}; name one of run records with --records"),
-        (["--records", gone, "--page", page], f"there is no folder {gone}"),
-        (["--records", text], f"{text} is not a folder of run records"),
-        (["main", "--page", page], alone),
-        (["--only", "model=rotate", "--page", page], alone),
-        (["--format", "json", "--page", page], alone),
-        (["--out", gone, "--page", page], alone),
-        (["--page", gone / "a" / "page.md"], f"there is no folder {gone / 'a'}; choose another --page"),
-        (["--page", tmp_path], f"cannot write {tmp_path}: it is a folder"),
-        (["--page", tmp_path / "other" / "page.md"], f"{tmp_path / 'other' / 'figures'} is not a folder"),
-    ):
-        done = call(capsys, "report", "--records", some_records, *arguments)  # the last --records counts
-        assert done.status == 2
-        assert message in one_line(done.err)
-        assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_the_report_and_its_files(some_records: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done = eans("report", "main", "--records", some_records, "--out", out)
-    assert done.returncode == 0
-    assert "1 of 62 cells pass, 1 fail, 60 not run" in done.stdout
-    assert "rounding comes after" in done.stdout
-    assert {path.name for path in out.iterdir()} == {"main.md", "main.tex", "main.csv", "report.json"}
-    one = one_line(eans("report", "--format", "html").stderr)
-    assert one == "eans: error: --format 'html' is not one of table, markdown, latex, csv, json"
-    in_the_way = out / "report.json" / "here"
-    assert "cannot create folder" in one_line(eans("report", "--out", in_the_way).stderr)
-
-
-def test_other_cells_can_be_reported(tmp_path: Path) -> None:
-    file = write_cells(tmp_path / "cells.toml", tiny_cell())
-    keep(tmp_path / "records", tiny_cell().run(), 0.3, 0.5)
-    done = eans("report", "--cells", file, "--records", tmp_path / "records")
-    assert "1 of 1 cell pass" in done.stdout
-
-
-REPORT = """
-import sys
-from eans.cli import main
-try:
-    main(["report", "main", "best", "choices", "--records", sys.argv[1], "--format", sys.argv[2]])
-except SystemExit as end:
-    loaded = [name for name in ("torch", "numpy", "matplotlib") if name in sys.modules]
-    print("LOADED", loaded, end.code)
-"""
-
-
-@pytest.mark.parametrize("format_", ["table", "json"])
-def test_a_report_loads_no_pytorch(some_records: Path, format_: str) -> None:
-    command = [sys.executable, "-c", REPORT, str(some_records), format_]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "LOADED [] 0"
+def test_times_that_cannot_be_compared_are_not_averaged() -> None:
+    cell = paper_cell("one-negative", dataset="fb15k-237", model="transe")
+    given = [(41.0, 1), (91.0, 4), (89.0, 3.8), (8.0, 1)]
+    contents = [made_up(cell.run(n), seconds=s, runs_at_a_time=k) for n, (s, k) in enumerate(given)]
+    contents[3]["hardware"] = "Zuse"
+    (outcome,) = judge([cell], memory(*contents))
+    assert outcome.timings == [(1, "Abacus", 41.0), (1, "Zuse", 8.0), (4, "Abacus", 90.0)]
+    assert outcome.hardware == "Abacus; Zuse"
+    assert times(outcome) == "41 s; 8.0 s; 90 s, 4 at once"
+    assert times(judge([cell], {})[0]) == "-"
+    found = outcome.to_dict()
+    assert (found["seconds"], found["runs_at_a_time"], found["seeds"]) == (41.0, 1, [0, 1, 2, 3])

@@ -18,7 +18,8 @@ from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
 from eans.reproduction import PAPER_TABLES, TABLES, Cell, RunSpec, judge, page, read_cells, read_records, select
 from eans.reproduction.choices import question_texts
-from eans.reproduction.formats import in_full, to_markdown
+from eans.reproduction.formats import to_markdown
+from eans.reproduction.layouts import LAYOUTS
 from eans.reproduction.plan import make_plan, missing
 from eans.reproduction.published import read_published
 from eans.reproduction.report import summaries
@@ -218,7 +219,7 @@ def test_choices_differ_from_their_base(some_records: Path) -> None:
     assert base.passed is exact.passed is None
     (alone,) = judge([choice(EXACT)], memory(made_up(EXACT)))  # its base has no record
     assert alone.difference == {}
-    assert in_full([alone])["Labels of false negatives"].rows[0][5] == "-"
+    assert LAYOUTS["choices"].full([alone])["Labels of false negatives"].rows[0][5] == "-"
 
 
 def test_each_is_counted_by_itself(some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,23 +251,24 @@ def test_best_in_every_format(some_records: Path, capsys: pytest.CaptureFixture[
         assert (done.status, done.err) == (0, "")
         return done.out
 
-    lines = report("markdown").splitlines()
-    assert lines[0] == "## Beyond the paper"
-    assert len(lines) == 4 + 10
-    assert lines[3] == "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
-    assert lines[4] == (
-        "| FB15k-237 | TransE | 0.342 | 0.3500 | +0.0080 | 0.3600 | 0.534 | 0.4000 | - | 0 | pass | 100 s "
-        "| EANS + self-adv. (Je 2022) |"
-    )
-    assert lines[7] == (
-        "| FB15k-237 | ComplEx | 0.388 | 0.3800 | -0.0080 | - | 0.568 | 0.6000 | 0.323 | 0 | fail | 100 s "
-        "| N3 + relation prediction (Chen et al. 2021) |"
-    )
+    text = report("markdown")
+    lines = text.splitlines()
+    assert [line for line in lines if line.startswith("#")] == ["## Beyond the paper", "### FB15k-237", "### WN18RR"]
+    assert lines[4:6] == [
+        "| model | verdict | MRR | Hits@10 | valid MRR | paper's MRR | runs |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    assert lines[6] == "| TransE | pass | .342 → .3500 (+.0080) | .534 → .4000 | .3600 | - | 1 |"
+    assert lines[9] == "| ComplEx | fail | .388 → .3800 (-.0080) | .568 → .6000 | - | .323 | 1 |"
+    notes = " ".join(text.rpartition("|\n")[2].split())
+    assert notes.startswith("Pass in the table best: mean MRR above the anchor's")
+    assert "Numbers are anchor → measured (difference). Anchors of FB15k-237: TransE, TransD, RotatE: EANS" in notes
     latex = report("latex")
     assert latex.startswith(
-        "% Beyond the paper\n\\begin{tabular}{llrrrrrrrrrrl}\n\\toprule\ndataset & model & MRR anchor"
+        "% Beyond the paper\n\\begin{tabular}{lrrrrrrrrrl}\n\\toprule\n\\multicolumn{11}{l}{FB15k-237}"
     )
-    assert latex.count("\\\\\n") == 11
+    assert latex.count("\nTransE & ") == 2
+    assert "\nComplEx & .388 & .3800 & $-$.0080 & -- & .568 & .6000 & .323 & 0 & fail & N3 + relation pred" in latex
     rows = list(csv.DictReader(io.StringIO(report("csv"))))
     assert len(rows) == 10
     assert (rows[0]["measured_valid_mrr"], rows[0]["pass"], rows[3]["paper_mrr"]) == ("0.36", "True", "0.323")
@@ -292,12 +294,17 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
     ]
     start = "| WN18RR | RotatE | EANS + self-adv."
     assert [line for line in lines if line.startswith(start)][2:] == [
-        f"{start} | repeats | 0.4900 ± 0.0100 | base | 0.5800 ± 0.0000 | 3400 ± 0 | 0.4910 ± 0.0000 | 0-1 | 100 s |",
-        f"{start} | exact | 0.4700 | -0.0200 | 0.5600 | 3500 | 0.4710 | 0 | 100 s |",
-        f"{start} | repeats everywhere | - | - | - | - | - | - | - |",
+        f"{start} | repeats | .4900 ± .0100 (base) | .5800 | 2 |",
+        f"{start} | exact | .4700 (-.0200) | .5600 | 1 |",
+        f"{start} | repeats everywhere | - | - | - |",
     ]
+    assert lines[-1] == "± is the standard error of a mean over seeds."
     latex = report("latex")
-    assert "% Labels of false negatives\n\\begin{tabular}{llllrrrrrrr}" in latex
+    assert "\\begin{tabular}{llllrrrrrr}\n\\toprule\n\\multicolumn{10}{l}{Labels of false negatives} \\\\\n" in latex
+    assert (
+        r"repeats & .4900 $\pm$ .0100 & base & .5800 $\pm$ .0000 & 3400 $\pm$ 0 & .4910 $\pm$ .0000 & 0-1 \\" in latex
+    )
+    assert r"exact & .4700 & $-$.0200 & .5600 & 3500 & .4710 & 0 \\" in latex
     assert latex.count("\\end{tabular}") == 3
     rows = list(csv.DictReader(io.StringIO(report("csv"))))
     assert len(rows) == 7
@@ -307,6 +314,19 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
     assert cells[3]["base"] == LABELS.settings
     assert cells[3]["measured"] == {"mr": 3500.0, "mrr": 0.47, "hits10": 0.56, "valid_mrr": 0.471}
     assert {cell["pass"] for cell in cells} == {None}
+
+
+def test_two_bases_of_one_model_have_a_table_each() -> None:
+    starts = [cell for cell in CHOICES if cell["question"] == "Where K-means starts" and cell["model"] == "transe"]
+    found = {
+        title: [row[0] for row in text.rows] for title, text in LAYOUTS["choices"].brief(judge(starts, {})).items()
+    }
+    place = "Where K-means starts, FB15k-237, TransE, EANS"
+    assert found == {
+        f"{place}, sampler.negatives=1": ["n = 1, new centroids", "n = 1, last centroids", "n = 1, every 500 steps"],
+        place: ["new centroids", "last centroids"],
+        f"{place} + self-adv.": ["new centroids", "last centroids"],
+    }
 
 
 def test_160_columns_show_everything(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,10 +376,13 @@ def test_other_published_cells_leave_them_alone(tmp_path: Path, capsys: pytest.C
 
 def test_the_page_answers_questions_that_have_a_run(some_records: Path) -> None:
     text = page.render(CELLS, read_records(some_records), Path("records"))
-    assert "All in all: 2 of 146 cells pass, 0 fail, 144 not run." in text
+    assert "| **the paper, all in all** | 146 | 2 | 0 | 144 |\n" in text
+    assert "| [Beyond the paper](#beyond-the-paper) | 10 | 1 | 1 | 8 |\n" in text
     best, choices = text.split("\n## Beyond the paper\n")[1].split("\n## What the open choices do\n")
+    choices = choices.split("\n## ")[0]
     assert "`eans report best`: 1 of 10 cells pass, 1 fail, 8 not run." in best
-    assert best.count("\n| FB15k-237 ") == 2
+    assert re.findall(r"^\| (\w+) \| (pass|fail) ", best, re.MULTILINE) == [("TransE", "pass"), ("ComplEx", "fail")]
+    assert "Not run yet: FB15k-237: TransD, DistMult, RotatE; WN18RR.\n" in best
     assert "eans train fb15k-237/transe/best --seed 0" in best
     assert re.findall("^### (.*)$", choices, re.MULTILINE) == ["Labels of false negatives"]
     assert [line.split(" | ")[3] for line in choices.splitlines() if line.startswith("| WN18RR")] == [
@@ -379,5 +402,5 @@ def test_a_base_alone_answers_nothing() -> None:
     assert "### Labels" not in text
     assert "Labels of false negatives (WN18RR RotatE, FB15k-237 TransE," in " ".join(text.split())
     everything = page.render(CELLS, memory(*(made_up(cell.run()) for cell in CHOICES)), Path("records"))
-    assert "Not run yet" not in everything
+    assert "Not run yet" not in everything.split("\n## What the open choices do\n")[1]
     assert all(f"### {question}\n" in everything for question in question_texts())

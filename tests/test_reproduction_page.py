@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from eans.reproduction import FIGURES, TABLES, RunSpec, figures, page, read_cells, read_records
+from eans.figures import STYLE
+from eans.reproduction import FIGURES, PAPER_TABLES, TABLES, RunSpec, figures, judge, page, read_cells, read_records
+from eans.reproduction.captions import caption
+from eans.reproduction.figure_data import cdf_data, find, fingerprint, small_n_data, substitution_data
+from eans.reproduction.overview import anchor, not_run, overview
 from eans.reproduction.selection import drawn_from
+from eans.reproduction.stamps import has_stamp
 from helpers_reproduction import call, keep, made_up, memory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +50,7 @@ def all_records(folder: Path) -> Path:
 def test_without_records_nothing_is_drawn(tmp_path: Path) -> None:
     records = memory(made_up(EANS))
     for name in FIGURES:
-        assert not figures.can_draw(name, drawn_from(name, CELLS), records)
+        assert not find(name, drawn_from(name, CELLS), records)
         assert not figures.draw(name, drawn_from(name, CELLS), records, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -51,7 +58,7 @@ def test_without_records_nothing_is_drawn(tmp_path: Path) -> None:
 def test_small_n_data() -> None:
     few = drawn_from("small-n", CELLS)
     run = RunSpec("fb15k-237/transe/adv", ("sampler.negatives=4",))
-    found = figures.small_n_data(few, memory(made_up(run, 0.25, 0.45), made_up(EANS)))
+    found = small_n_data(few, memory(made_up(run, 0.25, 0.45), made_up(EANS)))
     assert list(found) == [("fb15k-237", "transe")]  # panels without a run are left out
     assert found["fb15k-237", "transe"]["mrr"] == {
         "published": {1: 0.334, 4: 0.335, 8: 0.337, 16: 0.338},
@@ -64,10 +71,19 @@ def test_curves_are_means_over_seeds() -> None:
         made_up(RunSpec(EANS.recipe, seed=seed), analysis=[look(1000, 0.5 + 0.2 * seed), look(10, 0.5)])
         for seed in (0, 1)
     ]
-    found = figures.cdf_data(drawn_from("negative-cdf", CELLS), memory(*contents))
+    found = cdf_data(drawn_from("negative-cdf", CELLS), memory(*contents))
     assert list(found) == ["eans"]
     assert list(found["eans"]) == [10, 1000]
     assert found["eans"][1000] == pytest.approx([0.6, 1.0])
+
+
+def test_curves_of_other_lengths_are_left_out() -> None:
+    """A damaged record should not keep the others from being drawn."""
+    contents = [made_up(RunSpec(EANS.recipe, seed=seed), analysis=[look(1000, 0.5 + 0.1 * seed)]) for seed in range(3)]
+    contents[0]["analysis"][0]["cdf"] = [0.2, 0.3, 1.0]
+    contents.append(made_up(RunSpec(EANS.recipe, seed=3), analysis=[{**look(1000, 0.5), "cdf": None}]))
+    found = cdf_data(drawn_from("negative-cdf", CELLS), memory(*contents))
+    assert found["eans"][1000] == pytest.approx([0.65, 1.0])
 
 
 def test_histograms_are_shares_of_their_group_at_the_last_step() -> None:
@@ -78,7 +94,7 @@ def test_histograms_are_shares_of_their_group_at_the_last_step() -> None:
         )
         for seed, more in enumerate(({"substitution": HISTOGRAM}, {"substitution": other}))
     ]
-    found = figures.substitution_data(drawn_from("substitution-histogram", CELLS), memory(*contents))
+    found = substitution_data(drawn_from("substitution-histogram", CELLS), memory(*contents))
     assert found == {"edges": [0.0, 0.5, 1.0], "true": [14 / 16, 2 / 16], "train": [0.25, 0.75]}
 
 
@@ -97,6 +113,103 @@ def test_figures_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert svg.read_bytes() == first  # the same records, the same file
 
 
+def test_histograms_with_other_bins_are_left_out() -> None:
+    odd = ({**HISTOGRAM, "true": [6]}, HISTOGRAM, {**HISTOGRAM, "edges": [0.0, 0.4, 1.0]})
+    contents = [
+        made_up(RunSpec(EANS.recipe, seed=seed), analysis=[look(1000, 0.5, substitution=histogram)])
+        for seed, histogram in enumerate(odd)
+    ]
+    found = substitution_data(drawn_from("substitution-histogram", CELLS), memory(*contents))
+    assert found == {"edges": [0.0, 0.5, 1.0], "true": [0.75, 0.25], "train": [0.25, 0.75]}
+    assert substitution_data(drawn_from("substitution-histogram", CELLS), memory(contents[0])) == {}
+
+
+@pytest.fixture
+def drawing() -> Iterator[Any]:
+    """An empty figure in the style of all figures."""
+    matplotlib, figure = pytest.importorskip("matplotlib"), pytest.importorskip("matplotlib.figure")
+    with matplotlib.rc_context(STYLE):
+        yield figure.Figure(layout="constrained")
+
+
+@pytest.mark.parametrize("panels", [1, 2, 4])
+def test_the_legend_fits_and_names_what_is_there(drawing: Any, panels: int) -> None:
+    """The first panel has one line, the last one all of them."""
+    places = [("fb15k-237", "transe"), ("fb15k-237", "complex"), ("wn18rr", "transe"), ("wn18rr", "complex")]
+    one: dict[str, dict[int, float]] = {"eans": {1: 0.3, 4: 0.4}}
+    lines = {**one, "adv": {1: 0.2}, "published": {1: 0.31}}
+    data = {place: {"mrr": one, "hits10": one} for place in places[:panels]}
+    data[places[panels - 1]] = {"mrr": lines, "hits10": lines}
+    drawing.set_size_inches(*figures.DRAWERS["small-n"].size(data))
+    figures.draw_small_n(data, drawing)
+    drawing.draw_without_rendering()
+    (legend,) = drawing.legends
+    assert {text.get_text() for text in legend.get_texts()} == {"EANS", "self-adversarial", "EANS, published"}
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= drawing.bbox.width
+
+
+def test_the_legend_names_nothing_else(drawing: Any) -> None:
+    panel = {name: {"eans": {1: 0.3}} for name in ("mrr", "hits10")}
+    figures.draw_small_n({("fb15k-237", "transe"): panel}, drawing)
+    assert [text.get_text() for text in drawing.legends[0].get_texts()] == ["EANS"]
+
+
+def test_grid_lines_lie_below_the_histogram(drawing: Any) -> None:
+    figures.draw_substitution({"edges": [0.0, 1.0], "true": [1.0]}, drawing)
+    assert drawing.axes[0].get_axisbelow() is True
+
+
+def test_captions_say_what_was_drawn() -> None:
+    few = RunSpec("fb15k-237/transe/eans", ("sampler.negatives=1",))
+    records = memory(
+        *(made_up(RunSpec(few.recipe, few.overrides, seed)) for seed in (0, 1)),
+        made_up(RunSpec(EANS.recipe, seed=2), analysis=[look(1000, 0.5, substitution=HISTOGRAM)], order=ORDER),
+    )
+
+    def written(name: str) -> str:
+        cells = drawn_from(name, CELLS)
+        return caption(name, find(name, cells, records), cells, records)
+
+    start = "MRR and Hits@10 against the number of negatives: TransE on FB15k-237; seeds 0-1. Not run yet: "
+    missing = "FB15k-237: TransE (EANS (n = 4, 8, 16), self-adversarial), ComplEx; WN18RR. In the paper's figure"
+    assert written("small-n").startswith(start + missing)
+    softmax = "How the negatives of a positive share the softmax weight: TransE on FB15k-237; seed 2. Not run yet: "
+    assert written("negative-cdf").startswith(f"{softmax}uniform, EANS (step 10,000, step 100,000). In the paper's")
+    scores = "Substitution scores of true and false negatives: TransE on FB15k-237 with EANS; seed 2. In the paper's"
+    assert written("substitution-histogram").startswith(scores)
+    assert written("order").endswith("TransE on FB15k-237 with EANS; seed 2. The paper has no such figure.")
+
+
+def test_captions_count_seeds_where_they_differ() -> None:
+    cells = [cell for cell in drawn_from("small-n", CELLS) if cell.method == "eans"][:2]
+    records = memory(*(made_up(cells[n].run(seed)) for n, seed in ((0, 0), (0, 1), (0, 2), (1, 0))))
+    assert "; 1 to 3 seeds each. In the" in caption("small-n", small_n_data(cells, records), cells, records)
+    records = memory(*(made_up(cells[n].run(n)) for n in (0, 1)))
+    assert "; 1 seed each. In the" in caption("small-n", small_n_data(cells, records), cells, records)
+
+
+def test_files_tell_what_they_were_drawn_from(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    cells = drawn_from("negative-cdf", CELLS)
+    data = [memory(made_up(EANS, analysis=[look(1000, skew)])) for skew in (0.5, 0.6)]
+    figures.draw("negative-cdf", cells, data[0], tmp_path)
+    first, second = (fingerprint(find("negative-cdf", cells, records)) for records in data)
+    assert first != second
+    png, svg = (tmp_path / f"figure-negative-cdf.{ending}" for ending in ("png", "svg"))
+    for file in (png, svg):
+        assert has_stamp(file, first)
+        assert not has_stamp(file, second)
+    with image.open(png) as opened:  # still a PNG, as others read it
+        opened.verify()
+    with image.open(png) as opened:
+        opened.load()
+        assert opened.text == {"eans-data": first}
+    assert ElementTree.parse(svg).getroot().tag.endswith("}svg")
+
+
 # --- the page -------------------------------------------------------------------------------------------------------
 
 
@@ -107,12 +220,67 @@ def test_the_page_is_what_the_records_say() -> None:
     assert written == page.render(CELLS, read_records(ROOT / folder), folder)
 
 
-def test_figures_of_the_page_are_there_in_both_formats() -> None:
-    linked = re.findall(r"\(figures/(figure-[\w-]+)\.png\)", (ROOT / "docs" / "reproduction.md").read_text("utf-8"))
+def test_figures_of_the_page_are_drawn_from_the_records() -> None:
+    """`eans report --page docs/reproduction.md` draws them again."""
+    text = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    linked = re.findall(r'<img src="figures/figure-([\w-]+)\.png"', text)
     assert linked
+    records = read_records(ROOT / "records" / "paper")
     for name in linked:
-        assert (ROOT / "docs" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8")
+        drawn = fingerprint(find(name, drawn_from(name, CELLS), records))
+        for ending in ("png", "svg"):
+            assert has_stamp(ROOT / "docs" / "figures" / f"{figures.file_name(name)}.{ending}", drawn), name
+
+
+def test_links_within_the_page_lead_to_its_headings() -> None:
+    text = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    headings = {anchor(title) for title in re.findall("^## (.*)$", text, re.MULTILINE)}
+    linked = set(re.findall(r"\]\(#([^)]*)\)", text))
+    assert {anchor(TABLES[name].title) for name in PAPER_TABLES} <= linked
+    assert linked <= headings
+
+
+def test_the_page_begins_with_the_outcome() -> None:
+    contents = [made_up(RunSpec(EANS.recipe, seed=seed), 0.338, 0.526) for seed in (0, 1)]
+    records = memory(*contents, made_up(RunSpec("fb15k-237/rotate/uniform"), 0.29, 0.5))
+    text = page.render(CELLS, records, Path("records"))
+    start, rest = text.split("\n## Main results\n")
+    assert "\n\n| table | cells | pass | fail | not run |\n|---|---:|---:|---:|---:|\n" in start
+    assert "| [Main results](#main-results) | 62 | 1 | 1 | 60 |\n" in start
+    assert "| **the paper, all in all** | 146 | 2 | 2 | 142 |\n" in start
+    assert "The verdicts on 4 cells rest on 3 runs, as tables share them; 2 of these cells" in start
+    assert re.findall("^- .*$", start, re.MULTILINE) == [
+        f"- {link}, FB15k-237 RotatE, uniform (quoted): MRR .295 → .2900 (-.0050), Hits@10 .478 → .5000 (+.0220)"
+        for link in ("[Main results](#main-results)", "[Ablation](#ablation)")
+    ]
+    order = [rest.index(f"\n## {title}\n") for title in ("What the open choices do", "What the paper does not say")]
+    assert sorted(order) == order
+    assert rest.index("\n## How it was measured\n") > order[-1]
+
+
+def test_nothing_fails_without_a_run() -> None:
+    assert overview(judge(CELLS, {}))[1:] == ["Nothing has been run yet."]
+
+
+def test_what_is_missing_is_said_in_short() -> None:
+    few = [cell for cell in CELLS if cell.table == "small-n"]
+    gaps = [cell for cell in CELLS if cell.table == "score-gap"]
+    assert not_run(judge(few, {})) == "FB15k-237; WN18RR"
+    run = [cell for cell in few if cell["dataset"] == "fb15k-237" and cell["model"] == "rotate"][1:]
+    found = not_run(judge(few, memory(*(made_up(cell.run()) for cell in run))))
+    assert found == f"FB15k-237: TransE, TransD, DistMult, ComplEx, RotatE (n = {few[0]['negatives']}); WN18RR"
+    assert not_run(judge(few, memory(*(made_up(cell.run()) for cell in few)))) == ""
+    assert not_run(judge(gaps, memory(made_up(EANS, analysis=[look(1000, 0.5)])))) == (
+        "uniform, EANS (step 10,000, step 100,000)"
+    )
+
+
+def test_the_page_says_how_runs_shared_their_device() -> None:
+    given = ((EANS, 30.0, 1), (UNIFORM, 500.0, 1), (RunSpec(EANS.recipe, seed=1), 90.0, 3.8))
+    records = memory(*(made_up(spec, seconds=seconds, runs_at_a_time=k) for spec, seconds, k in given))
+    text = page.render(CELLS, records, Path("records"))
+    assert "| Abacus | 1 | 2 | 30 s to 8 min |\n| Abacus | 4 | 1 | 90 s |\n" in text
+    assert "| `0123456789ab` | 2.0 | 3 |\n" in text
 
 
 def test_commands_for_one_cell() -> None:
@@ -128,9 +296,9 @@ def test_a_page_links_figures_it_can_draw(tmp_path: Path, capsys: pytest.Capture
     assert call(capsys, "report", "--page", tmp_path / "page.md", "--records", records).status == 0
     text = (tmp_path / "page.md").read_text("utf-8")
     for name in FIGURES:
-        assert f"(figures/{figures.file_name(name)}.png)" in text
+        assert f'<img src="figures/{figures.file_name(name)}.png" width="' in text
         assert (tmp_path / "figures" / f"{figures.file_name(name)}.png").is_file()
-    assert "| FB15k-237 | TransE | EANS | 10,000 | -0.299 | -0.3000 | -0.0010 |" in text
+    assert "| EANS | 10,000 | pass | -.299 → -.3000 (-.0010) | -1.709 → -1.7000 (+.0090) | 1 |" in text
 
 
 def test_notes_belong_to_tables() -> None:

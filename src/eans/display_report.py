@@ -45,6 +45,8 @@ def report_cells_with_display(
         raise UsageError(f"there is no folder {records}; name one of run records with --records")
     found = read_records(records)
     outcomes = judge(selection.cells, found)
+    if format_ != "table" and not outcomes and out is None:
+        raise UsageError(f"--format {format_} is about tables; figures ({', '.join(selection.figures)}) need --out DIR")
     if page_file is not None:
         page.write(page_file, known, found, records)
         print(f"wrote {page_file}", file=sys.stderr)
@@ -55,7 +57,7 @@ def report_cells_with_display(
         show_report(outcomes)
         if selection.figures and out is None:
             console().print(f"figures ({', '.join(selection.figures)}): draw them with --out DIR", soft_wrap=True)
-    else:
+    elif outcomes:
         print(render(outcomes, format_))
 
 
@@ -102,7 +104,7 @@ def width(table: Table, screen: Console) -> int:
 def rich_table(text: Text, gap: int) -> Table:
     """A table for the console, with so many spaces between two columns."""
     table = Table(box=None, pad_edge=False, padding=(0, 0, 0, gap), header_style="bold")
-    for place, heading in enumerate(text.header):
+    for place, heading in enumerate(text.headings):
         justify: Literal["left", "right"] = "left" if text.is_left(place) else "right"
         table.add_column(heading.replace(" ", "\n"), justify=justify, vertical="bottom", overflow="fold")
     for row in text.rows:
@@ -113,13 +115,15 @@ def rich_table(text: Text, gap: int) -> Table:
 def write_files(
     folder: Path, selection: Selection, outcomes: Sequence[Outcome], records: dict[RunSpec, Record]
 ) -> None:
-    """All tables in all formats, and the figures that there are records for."""
+    """The figures that there are records for, and all tables, if any were asked for, in all formats."""
     make_folder(folder)
+    drawn = {name: figures.draw(name, selection.drawn[name], records, folder) for name in selection.figures}
+    for name, done in drawn.items():
+        print(f"figure {name}: {'drawn' if done else 'no records to draw it from'}", file=sys.stderr)
+    if not outcomes:
+        return
     for name, rows in by_table(outcomes).items():
         for ending, text in (("md", to_markdown(rows)), ("tex", to_latex(rows)), ("csv", to_csv(rows).rstrip("\n"))):
             atomic_write(folder / f"{name}.{ending}", f"{text}\n".encode())
     atomic_write(folder / "report.json", f"{to_json(outcomes)}\n".encode())
-    drawn = {name: figures.draw(name, selection.drawn[name], records, folder) for name in selection.figures}
     print(f"wrote the tables and report.json to {folder}", file=sys.stderr)
-    for name, done in drawn.items():
-        print(f"figure {name}: {'drawn' if done else 'no records to draw it from'}", file=sys.stderr)

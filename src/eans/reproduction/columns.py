@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eans.reproduction import labels
 from eans.reproduction.labels import NUMBERS
-from eans.reproduction.report import Outcome
+from eans.reproduction.report import Outcome, Timing
 from eans.wording import duration
 
 QUOTED, MIXED = "numbers that the paper takes from earlier work", "means over seeds whose recipes differ"
@@ -18,12 +18,14 @@ class Text(NamedTuple):
     """A table of strings; the first columns, which say what was run, stand flush left.
 
     Attributes:
+        groups: for each column, what it has in common with its neighbours, such as ``MRR``; often nothing.
         header: one heading per column.
         rows: as many strings each.
         labels: how many columns say what was run.
-        notes: lines to be read with it.
+        notes: sentences to be read with it.
     """
 
+    groups: list[str]
     header: list[str]
     rows: list[list[str]]
     labels: int
@@ -33,57 +35,64 @@ class Text(NamedTuple):
         """Is a column flush left?"""
         return place < self.labels or self.header[place] in TEXT_COLUMNS
 
+    @property
+    def headings(self) -> list[str]:
+        """The header in one line: a group is named where it begins."""
+        before = ["", *self.groups]
+        return [
+            f"{group} {heading}" if group and group != last else heading
+            for last, group, heading in zip(before, self.groups, self.header, strict=False)
+        ]
+
 
 class Column(NamedTuple):
-    """A heading, and what stands below it for an outcome."""
+    """A heading, what stands below it for an outcome, and the group of columns that it belongs to."""
 
     heading: str
     write: Callable[[Outcome], str]
+    group: str = ""
 
 
 def text(outcomes: Sequence[Outcome], what: Sequence[Column], found: Sequence[Column], notes: Sequence[str]) -> Text:
     """A table from columns that say what was run and columns that say what came out."""
     columns = [*what, *found]
-    rows = [[column.write(outcome) for column in columns] for outcome in outcomes]
-    return Text([column.heading for column in columns], rows, len(what), tuple(notes))
+    rows = [[column.write(outcome) for column in columns] for outcome in in_order(outcomes)]
+    groups, header = [column.group for column in columns], [column.heading for column in columns]
+    return Text(groups, header, rows, len(what), tuple(notes))
 
 
-# --- columns that tables share --------------------------------------------------------------------------------------
+def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """By dataset, then by model, in the order of their labels; otherwise as they come."""
+    datasets = list(dict.fromkeys([*labels.DATASETS, *(outcome.cell["dataset"] for outcome in outcomes)]))
+    models = list(dict.fromkeys([*labels.MODELS, *(outcome.cell["model"] for outcome in outcomes)]))
+    return sorted(
+        outcomes,
+        key=lambda outcome: (datasets.index(outcome.cell["dataset"]), models.index(outcome.cell["model"])),
+    )
+
+
+def grouped(outcomes: Sequence[Outcome], share: Callable[[Outcome], str]) -> dict[str, list[Outcome]]:
+    """Outcomes by what they share, in the order in which that appears."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        found.setdefault(share(outcome), []).append(outcome)
+    return found
+
+
+# --- what was run, and how ------------------------------------------------------------------------------------------
 
 DATASET = Column("dataset", lambda outcome: labels.dataset(outcome.cell))
 MODEL = Column("model", lambda outcome: labels.model(outcome.cell))
 METHOD = Column("negatives", lambda outcome: labels.method(outcome.cell))
-TIME = Column("time", lambda outcome: duration(outcome.seconds))
-SHARED_TIME = Column("time", lambda outcome: duration(outcome.seconds) + shared(outcome))
-HARDWARE = Column("hardware", lambda outcome: outcome.hardware or "-")
 
 
-def shared(outcome: Outcome) -> str:
-    """How many runs had the device together, where it was more than one: their times are longer for it."""
-    most = max((round(record.beside) for record in outcome.records), default=1)
-    return f", {most} at once" if most > 1 else ""
+def times(outcome: Outcome) -> str:
+    """Mean training times: one of the runs that were alone, another of those that shared their device."""
 
+    def write(timing: Timing) -> str:
+        return duration(timing.seconds) + (f", {timing.at_once} at once" if timing.at_once > 1 else "")
 
-def published(name: str, who: str) -> Column:
-    """What was published, and by whom."""
-    return Column(f"{NUMBERS[name]} {who}", lambda outcome: labels.target(name, outcome.cell.get(name)))
-
-
-def measured(name: str, heading: str = "measured", *, error: bool = True, tight: bool = False) -> Column:
-    """A measured mean, with its standard error where there is one; without spaces if it should be tight."""
-
-    def write(outcome: Outcome) -> str:
-        mean = labels.number(name, (outcome.measured or {}).get(name))
-        if not error or name not in outcome.stderr:
-            return mean
-        return f"{mean}{'±' if tight else ' ± '}{outcome.stderr[name]:.{0 if name == 'mr' else 4}f}"
-
-    return Column(heading, write)
-
-
-def difference(name: str, heading: str = "difference") -> Column:
-    """Measured less published, or less the base."""
-    return Column(heading, lambda outcome: labels.signed(name, (outcome.difference or {}).get(name)))
+    return "; ".join(map(write, outcome.timings)) or "-"
 
 
 def seeds(outcome: Outcome) -> str:
@@ -94,7 +103,68 @@ def seeds(outcome: Outcome) -> str:
     return ", ".join(map(str, found)) or "-"
 
 
+TIME = Column("time", times)
+HARDWARE = Column("hardware", lambda outcome: outcome.hardware or "-")
 SEEDS = Column("seeds", seeds)
+RUNS = Column("runs", lambda outcome: str(len(outcome.records) or "-"))
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def published(name: str, who: str, *, error: bool = True) -> Column:
+    """What was published, and by whom, with its standard error where that was published too."""
+
+    def write(outcome: Outcome) -> str:
+        mean, stderr = labels.target(name, outcome.cell.get(name)), outcome.cell.get(f"{name}_stderr")
+        return mean if stderr is None or not error else f"{mean} ± {labels.target(name, stderr)}"
+
+    return Column(who, write)
+
+
+def measured(name: str, heading: str = "measured", *, error: bool = True, tight: bool = False) -> Column:
+    """A measured mean, with its standard error where there is one; without spaces if it should be tight."""
+
+    def write(outcome: Outcome) -> str:
+        mean = labels.number(name, (outcome.measured or {}).get(name))
+        if not error or name not in outcome.stderr:
+            return mean
+        return f"{mean}{'±' if tight else ' ± '}{labels.number(name, outcome.stderr[name])}"
+
+    return Column(heading, write)
+
+
+def difference(name: str, heading: str = "difference") -> Column:
+    """Measured less published, or less the base."""
+    return Column(heading, lambda outcome: labels.signed(name, (outcome.difference or {}).get(name)))
+
+
+def about(name: str, *columns: Column) -> list[Column]:
+    """Columns as a group, under what the number is called."""
+    return [column._replace(group=NUMBERS[name]) for column in columns]
+
+
+def compared(name: str, *, judged: bool = True) -> Column:
+    """All of these in one: ``.338 → .3381 (+.0001)``; where nothing is judged by it, ``169 → 171`` has to do."""
+    before, after, change = published(name, "published"), measured(name, error=judged), difference(name)
+
+    def write(outcome: Outcome) -> str:
+        numbers = before.write(outcome), after.write(outcome)
+        cell = " → ".join(numbers) if set(numbers) != {"-"} else "-"
+        known = judged and name in (outcome.difference or {})
+        return f"{cell} ({change.write(outcome)})" if known else cell
+
+    return short(Column(NUMBERS[name], write))
+
+
+def short(column: Column) -> Column:
+    """The same with ``.338`` for ``0.338``."""
+    return column._replace(write=lambda outcome: labels.without_zeros(column.write(outcome)))
+
+
+# --- verdicts and notes ---------------------------------------------------------------------------------------------
+
+VERDICT = Column("verdict", lambda outcome: outcome.verdict)
 
 
 class Mark(NamedTuple):
@@ -112,30 +182,23 @@ MARKS = (
 )
 
 
-def marked(column: Column, brief: bool = False) -> Column:
-    """A column with the marks of each row."""
+def marked(column: Column, signs: bool = False) -> Column:
+    """A column with the marks of each row, in words or as signs."""
 
     def write(outcome: Outcome) -> str:
         found = [mark for mark in MARKS if mark.applies(outcome)]
-        if brief:
+        if signs:
             return column.write(outcome) + "".join(mark.sign for mark in found)
         return column.write(outcome) + (f" ({', '.join(mark.word for mark in found)})" if found else "")
 
-    return Column(column.heading, write)
+    return Column(column.heading, write, column.group)
 
 
-def notes_on_marks(outcomes: Sequence[Outcome], brief: bool = False) -> list[str]:
-    """What the marks of these rows mean."""
+def notes_on(outcomes: Sequence[Outcome], *, signs: bool = False, published: bool = True) -> list[str]:
+    """What the marks of these rows mean, and what stands behind a ±, published ones included or not."""
     used = [mark for mark in MARKS if any(map(mark.applies, outcomes))]
-    return [f"'{mark.sign if brief else mark.word}' marks {mark.meaning}" for mark in used]
-
-
-VERDICT = Column("verdict", lambda outcome: outcome.verdict)
-
-
-def grouped(outcomes: Sequence[Outcome], share: Callable[[Outcome], str]) -> dict[str, list[Outcome]]:
-    """Outcomes by what they share, in the order in which that appears."""
-    found: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        found.setdefault(share(outcome), []).append(outcome)
-    return found
+    notes = [f"'{mark.sign if signs else mark.word}' marks {mark.meaning}." for mark in used]
+    runs = sorted({outcome.cell["runs"] for outcome in outcomes if "runs" in outcome.cell.fields and published})
+    if runs or any(outcome.stderr for outcome in outcomes):
+        notes.append("± is the standard error of a mean over seeds.")
+    return notes + ([f"That of the paper is over {' or '.join(map(str, runs))} runs."] if runs else [])

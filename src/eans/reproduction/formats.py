@@ -5,48 +5,54 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 
+from eans.reproduction import latex
 from eans.reproduction.columns import Text
 from eans.reproduction.labels import NUMBERS
 from eans.reproduction.layouts import LAYOUTS
 from eans.reproduction.report import Outcome, by_table
-from eans.reproduction.tables import TABLES
+from eans.reproduction.tables import TABLES, rules_in_words
 
 FORMATS = ("table", "markdown", "latex", "csv", "json")
-LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$"})
+WIDTH = 120
+KINDS = ("measured", "stderr", "difference")  # of a number, one column each in a CSV
 
 
-def in_full(outcomes: Sequence[Outcome]) -> dict[str, Text]:
-    """The outcomes of one table as text, by the titles of its parts; one without a title if it is not divided."""
-    return LAYOUTS[outcomes[0].cell.table].full(outcomes)
-
-
-def to_markdown(outcomes: Sequence[Outcome]) -> str:
-    """The outcomes of one table in Markdown; its parts have headings of the third level."""
-    parts = [(f"### {title}\n\n" if title else "") + markdown_table(text) for title, text in in_full(outcomes).items()]
-    return "\n\n".join(parts)
+def to_markdown(outcomes: Sequence[Outcome], *, rules: bool = True) -> str:
+    """The outcomes of one table in Markdown; its parts have headings of the third level, and notes stand below."""
+    name = outcomes[0].cell.table
+    texts = LAYOUTS[name].page(outcomes)
+    parts = [(f"### {title}\n\n" if title else "") + markdown_table(text) for title, text in texts.items()]
+    notes = remarks(texts, (name,) if rules else ())
+    return "\n\n".join([*parts, *([wrapped(" ".join(notes))] if notes else [])])
 
 
 def markdown_table(text: Text) -> str:
     """A Markdown table."""
     marks = ["---" if text.is_left(place) else "---:" for place in range(len(text.header))]
-    lines = [f"| {' | '.join(cells)} |" for cells in (text.header, *text.rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (text.headings, *text.rows)]
     return "\n".join([lines[0], f"|{'|'.join(marks)}|", *lines[1:]])
 
 
+def remarks(texts: Mapping[str, Text], judged: tuple[str, ...] = ()) -> list[str]:
+    """The rules of the judged tables, and what is to be read with texts; each once."""
+    return list(dict.fromkeys([*rules_in_words(judged), *(note for text in texts.values() for note in text.notes)]))
+
+
+def wrapped(text: str) -> str:
+    """A paragraph in lines as long as those of the other pages."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
 def to_latex(outcomes: Sequence[Outcome]) -> str:
-    """The outcomes of one table in LaTeX; titles of its parts are comments."""
-    parts = [(f"% {title}\n" if title else "") + latex_table(text) for title, text in in_full(outcomes).items()]
-    return "\n\n".join(parts)
-
-
-def latex_table(text: Text) -> str:
-    """A LaTeX ``tabular``; the rules are those of the package ``booktabs``."""
-    shape = "".join("l" if text.is_left(place) else "r" for place in range(len(text.header)))
-    lines = [f"{' & '.join(cell.translate(LATEX) for cell in cells)} \\\\" for cells in (text.header, *text.rows)]
-    body = ["\\toprule", lines[0], "\\midrule", *lines[1:], "\\bottomrule"]
-    return "\n".join([f"\\begin{{tabular}}{{{shape}}}", *body, "\\end{tabular}"])
+    """The outcomes of one table in LaTeX: a ``tabular`` for each of its parts, with notes below the last."""
+    name = outcomes[0].cell.table
+    texts = LAYOUTS[name].printed(outcomes)
+    notes = remarks(texts, (name,))
+    parts = [latex.tabular(title, text) for title, text in texts.items()]
+    return "\n\n".join([*parts, *([latex.remarks(notes)] if notes else [])])
 
 
 def to_csv(outcomes: Sequence[Outcome]) -> str:
@@ -54,25 +60,24 @@ def to_csv(outcomes: Sequence[Outcome]) -> str:
     measured = {name for outcome in outcomes for name in TABLES[outcome.cell.table].measure.names}
     names = [name for name in NUMBERS if name in measured]
     fields = list(dict.fromkeys(key for outcome in outcomes for key in outcome.cell.fields))
-    beside = [f"{kind}_{name}" for name in names for kind in ("measured", "stderr", "difference")]
+    beside = [f"{kind}_{name}" for name in names for kind in KINDS]
+    runs = ["seeds", "pass", "seconds", "runs_at_a_time", "hardware", "records"]
     out = io.StringIO()
-    writer = csv.DictWriter(
-        out, [*fields, *beside, "seeds", "pass", "seconds", "hardware", "records"], lineterminator="\n"
-    )
+    writer = csv.DictWriter(out, [*fields, *beside, *runs], lineterminator="\n")
     writer.writeheader()
     for outcome in outcomes:
-        given = outcome.cell.fields.items()
-        row = {key: " ".join(value) if isinstance(value, list) else value for key, value in given}
-        for kind in ("measured", "stderr", "difference"):
-            row |= {f"{kind}_{name}": value for name, value in (getattr(outcome, kind) or {}).items()}
-        row |= {"seeds": len(outcome.records), "seconds": outcome.seconds, "hardware": outcome.hardware}
-        row |= {"pass": outcome.passed, "records": " ".join(record.file for record in outcome.records)}
-        writer.writerow(row)
+        found = outcome.to_dict()
+        row = {key: found[key] for key in (*outcome.cell.fields, *runs)}
+        for kind in KINDS:
+            row |= {f"{kind}_{name}": value for name, value in (found[kind] or {}).items()}
+        writer.writerow(
+            {key: " ".join(map(str, value)) if isinstance(value, list) else value for key, value in row.items()}
+        )
     return out.getvalue()
 
 
 def to_json(outcomes: Sequence[Outcome]) -> str:
-    """A list of cells: their fields, then measured, difference, pass and records."""
+    """A list of cells: their fields, then measured, difference, pass, records, and how these came about."""
     return json.dumps([outcome.to_dict() for outcome in outcomes], indent=2)
 
 

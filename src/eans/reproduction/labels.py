@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from eans.reproduction.cells import Cell
 
 DATASETS = {"fb15k-237": "FB15k-237", "wn18rr": "WN18RR"}
 MODELS = {"transe": "TransE", "transd": "TransD", "distmult": "DistMult", "complex": "ComplEx", "rotate": "RotatE"}
-METHODS = {
+METHOD_NAMES = {
     "adv": "self-adversarial",
     "kbgan": "KBGAN",
     "nscaching": "NSCaching",
@@ -42,7 +44,13 @@ def method(cell: Cell) -> str:
     if "gaussian" in cell.fields:
         halves = [name for key, name in (("gaussian", "Gaussian"), ("substitution", "substitution")) if cell[key]]
         return " + ".join(halves) or "uniform"
-    return METHODS.get(cell.method, cell.method)
+    return METHOD_NAMES.get(cell.method, cell.method)
+
+
+def count(cell: Cell) -> str:
+    """How many negatives or steps a cell is about, such as ``n = 16``; nothing where it is about neither."""
+    words = {"negatives": "n =", "step": "step"}
+    return ", ".join(f"{word} {cell[key]:,}" for key, word in words.items() if key in cell.fields)
 
 
 def number(name: str, value: float | None) -> str:
@@ -60,7 +68,13 @@ def target(name: str, value: float | None) -> str:
 
 
 def signed(name: str, value: float | None) -> str:
-    """A difference with its sign."""
+    """A difference with its sign; that of zero is a plus."""
     if value is None:
         return "-"
-    return f"{value:+.0f}" if name == "mr" else f"{value:+.4f}"
+    places = 0 if name == "mr" else 4
+    return f"{round(value, places) + 0.0:+.{places}f}"
+
+
+def without_zeros(text: str) -> str:
+    """Numbers as papers print them where room is short: ``.338`` for ``0.338``."""
+    return re.sub(r"(?<![\d.,])0\.(?=\d)", ".", text)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from eans.reproduction.cells import Cell
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.tables import TABLES
 
 RecordsBySettings = Mapping[str, Sequence[Record]]
+
+
+class Timing(NamedTuple):
+    """The mean training time of runs that can be compared: as many at once, on the same hardware."""
+
+    at_once: int
+    hardware: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,7 @@ class Outcome:
         measured: means over the records; None when none was run.
         stderr: standard errors of these means; empty with fewer than two records.
         difference: measured less published, or less what the base of a choice measured; None when none was run.
-        passed: the verdict; None when none was run, or nothing is judged.
+        passed: did it pass? None when none was run, or nothing is judged.
     """
 
     cell: Cell
@@ -35,23 +44,24 @@ class Outcome:
     passed: bool | None
 
     @property
-    def seconds(self) -> float | None:
-        """Mean training time of a run."""
-        return statistics.fmean(record["seconds"] for record in self.records) if self.records else None
+    def timings(self) -> list[Timing]:
+        """Training times, those of runs with the least company on their device first."""
+        found: dict[tuple[int, str], list[float]] = {}
+        for record in self.records:
+            found.setdefault((round(record.beside), record["hardware"]), []).append(record["seconds"])
+        return [Timing(*place, statistics.fmean(seconds)) for place, seconds in sorted(found.items())]
 
     @property
     def hardware(self) -> str:
-        """Where the runs were made, and how many at a time if several shared the device."""
-        found = dict.fromkeys(
-            record["hardware"] + (f", {record.beside:.0f} at a time" if round(record.beside) > 1 else "")
-            for record in self.records
-        )
-        return "; ".join(found)
+        """Where the runs were made."""
+        return "; ".join(dict.fromkeys(record["hardware"] for record in self.records))
 
     @property
     def verdict(self) -> str:
-        """One word."""
-        return {True: "pass", False: "fail", None: "not run"}[self.passed]
+        """In a word or two."""
+        if self.passed is not None:
+            return "pass" if self.passed else "fail"
+        return "not judged" if self.records else "not run"
 
     @property
     def recipes_differ(self) -> bool:
@@ -59,13 +69,19 @@ class Outcome:
         return len({record["recipe_hash"] for record in self.records if record.get("recipe_hash")}) > 1
 
     def to_dict(self) -> dict[str, Any]:
-        """The cell's fields, then what was measured."""
+        """The cell's fields, then what was measured; ``seconds`` are those of the runs with the least company."""
+        first = self.timings[0] if self.records else None
         return {
             **self.cell.fields,
             "measured": self.measured,
             "difference": self.difference,
             "pass": self.passed,
             "records": [record.file for record in self.records],
+            "stderr": self.stderr,
+            "seeds": [record.spec.seed for record in self.records],
+            "seconds": first and first.seconds,
+            "runs_at_a_time": first and first.at_once,
+            "hardware": self.hardware or None,
         }
 
 
@@ -115,11 +131,16 @@ def from_paper(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [outcome for outcome in outcomes if TABLES[outcome.cell.table].from_paper]
 
 
+def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
+    """How many cells have each verdict."""
+    return Counter(outcome.verdict for outcome in outcomes)
+
+
 def summary(outcomes: Sequence[Outcome]) -> str:
     """``"12 of 20 cells pass, 1 fail, 7 not run"``."""
-    count = {verdict: sum(outcome.passed is verdict for outcome in outcomes) for verdict in (True, False, None)}
+    count = counted(outcomes)
     cells = "cell" if len(outcomes) == 1 else "cells"
-    return f"{count[True]} of {len(outcomes)} {cells} pass, {count[False]} fail, {count[None]} not run"
+    return f"{count['pass']} of {len(outcomes)} {cells} pass, {count['fail']} fail, {count['not run']} not run"
 
 
 def summaries(outcomes: Sequence[Outcome]) -> list[str]:

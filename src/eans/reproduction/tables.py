@@ -49,10 +49,11 @@ ROUNDING = 1e-9  # .338 - .003 is not .335 in binary
 
 
 class Rule(NamedTuple):
-    """When a measurement passes: in words, and as a test of published and measured numbers."""
+    """When a measurement passes: in words, as a test of published and measured numbers, and which it looks at."""
 
     words: str
     passes: Callable[[Numbers, Numbers], bool]
+    judged: tuple[str, ...]
 
 
 def as_good(published: Numbers, measured: Numbers) -> bool:
@@ -78,14 +79,18 @@ AS_GOOD = Rule(
     "Pass: mean MRR at least the published one less .003, and mean Hits@10 at least the published one less .004; better"
     " is a pass, and rounding comes after.",
     as_good,
+    tuple(TOLERANCE),
 )
 AS_NEAR = Rule(
-    "Mean scores of the score-gap table: each within .05, or within five percent, of the published one.", as_near
+    "Mean scores of the score-gap table: each within .05, or within five percent, of the published one.",
+    as_near,
+    SCORES.names,
 )
 ABOVE = Rule(
     "Pass in the table best: mean MRR above the anchor's, with no tolerance, where the anchor is the best published MRR"
     " that we know of for the model, under any training; Hits@10 is not judged.",
     above,
+    ("mrr",),
 )
 
 # --- the tables -----------------------------------------------------------------------------------------------------

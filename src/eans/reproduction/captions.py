@@ -1,0 +1,52 @@
+"""What stands below a figure on the page: what it shows, of which runs, what is missing, and what the paper's shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eans.reproduction import labels
+from eans.reproduction.cells import Cell
+from eans.reproduction.columns import in_order, seeds
+from eans.reproduction.figure_data import Records
+from eans.reproduction.overview import not_run
+from eans.reproduction.report import Outcome, judge
+
+SHOWS = {
+    "small-n": "MRR and Hits@10 against the number of negatives",
+    "negative-cdf": "How the negatives of a positive share the softmax weight",
+    "substitution-histogram": "Substitution scores of true and false negatives",
+    "order": "The line of entities after the last step",
+}
+# What the paper says of its own figure.
+PAPER = {
+    "small-n": "In the paper's figure, of TransE and ComplEx with 1, 4, 8 and 16 negatives, self-adversarial negatives"
+    " lose much as they get fewer, and EANS mostly does not.",
+    "negative-cdf": "In the paper's figure the weight of uniform negatives gathers on few of them: after 100,000 steps"
+    " the first 64 have more than 80 % of it. That of EANS stays quite even.",
+    "substitution-histogram": "In the paper's figure false negatives have high scores and true ones do not, and those"
+    " in valid or test are no exception, though training does not know them.",
+    "order": "The paper has no such figure.",
+}
+
+
+def caption(name: str, data: Any, cells: Sequence[Cell], records: Records) -> str:
+    """The caption of a figure that was drawn from data."""
+    outcomes = in_order(judge(cells, records))
+    run = [outcome for outcome in outcomes if outcome.records] or outcomes
+    places = dict.fromkeys(f"{labels.model(outcome.cell)} on {labels.dataset(outcome.cell)}" for outcome in run)
+    several = name in ("small-n", "negative-cdf")  # methods, which are written on the figure
+    shown = f"{', '.join(places)}{'' if several else ' with EANS'}"
+    of = f"seed {data['seed']}" if name == "order" else seeds_of(run)
+    missing = not_run(outcomes) if several else ""
+    return " ".join([f"{SHOWS[name]}: {shown}; {of}.", *([f"Not run yet: {missing}."] if missing else []), PAPER[name]])
+
+
+def seeds_of(outcomes: Sequence[Outcome]) -> str:
+    """The seeds of some cells, or how many where they differ."""
+    names = {seeds(outcome) for outcome in outcomes}
+    counts = sorted(len(outcome.records) for outcome in outcomes)
+    least, most = counts[0], counts[-1]
+    if len(names) == 1:
+        return f"{'seed' if most == 1 else 'seeds'} {names.pop()}"
+    return f"{most if least == most else f'{least} to {most}'} {'seed' if most == 1 else 'seeds'} each"

@@ -1,0 +1,101 @@
+"""What the figures show: numbers from run records, ready to be drawn, and a fingerprint of them.
+
+Where several seeds have a record, numbers are means over them; histograms are added up; the order is that of the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eans.reproduction.cells import Cell
+from eans.reproduction.records import Record, RunSpec
+from eans.reproduction.report import judge
+
+Records = Mapping[RunSpec, Record]
+Points = dict[int, float]
+Panels = dict[tuple[str, str], dict[str, dict[str, Points]]]
+GROUPS = ("true", "train", "held_out")  # of negatives in the histogram
+
+
+def find(name: str, cells: Sequence[Cell], records: Records) -> Any:
+    """What a figure of the cells shows; empty if there is nothing to draw it from."""
+    return DATA[name](cells, records)
+
+
+def fingerprint(data: Any) -> str:
+    """A few letters that change with the data, by which a file tells what it was drawn from."""
+    return hashlib.sha256(repr(data).encode()).hexdigest()[:16]
+
+
+def small_n_data(cells: Sequence[Cell], records: Records) -> Panels:
+    """By (dataset, model) and number: n -> value of ``eans``, ``adv`` and ``published``; panels with runs only."""
+    panels: Panels = {}
+    for outcome in judge(cells, records):
+        cell = outcome.cell
+        panel = panels.setdefault((cell["dataset"], cell["model"]), {name: {} for name in ("mrr", "hits10")})
+        for name, lines in panel.items():
+            if name in cell.fields:
+                lines.setdefault("published", {})[cell["negatives"]] = cell[name]
+            if outcome.measured is not None:
+                lines.setdefault(cell.method, {})[cell["negatives"]] = outcome.measured[name]
+    return {place: panel for place, panel in panels.items() if set(panel["mrr"]) - {"published"}}
+
+
+def looks(cells: Sequence[Cell], records: Records, method: str) -> dict[int, list[dict[str, Any]]]:
+    """The analyses of a method's runs by step, one per seed."""
+    settings = {cell.run().settings for cell in cells if cell.method == method}
+    found: dict[int, list[dict[str, Any]]] = {}
+    for record in records.values():
+        if record.spec.settings in settings:
+            for look in record.get("analysis", ()):
+                found.setdefault(look["step"], []).append(look)
+    return dict(sorted(found.items()))
+
+
+def cdf_data(cells: Sequence[Cell], records: Records) -> dict[str, dict[int, list[float]]]:
+    """By method and step: cumulative weights, averaged over the seeds that have as many as most do."""
+    curves: dict[str, dict[int, list[float]]] = {}
+    for method in ("uniform", "eans"):
+        for step, group in looks(cells, records, method).items():
+            if found := [look["cdf"] for look in group if look.get("cdf")]:
+                usual = Counter(map(len, found)).most_common(1)[0][0]
+                alike = zip(*(weights for weights in found if len(weights) == usual), strict=True)
+                curves.setdefault(method, {})[step] = list(map(statistics.fmean, alike))
+    return curves
+
+
+def substitution_data(cells: Sequence[Cell], records: Records) -> dict[str, list[float]]:
+    """Edges of the bins and, by group, its share in each bin, at the last step that was analysed."""
+    found = looks(cells, records, "eans")
+    last = [look["substitution"] for look in found[max(found)] if "substitution" in look] if found else []
+    whole = [look for look in last if all(len(look[group]) + 1 == len(look["edges"]) for group in GROUPS)]
+    if not whole:
+        return {}
+    data: dict[str, list[float]] = {"edges": list(whole[0]["edges"])}
+    alike = [look for look in whole if look["edges"] == data["edges"]]
+    for group in GROUPS:
+        counts = [sum(values) for values in zip(*(look[group] for look in alike), strict=True)]
+        if sum(counts):
+            data[group] = [count / sum(counts) for count in counts]
+    return data
+
+
+def order_data(cells: Sequence[Cell], records: Records) -> dict[str, Any]:
+    """The order that the first seed's record has."""
+    settings = {cell.run().settings for cell in cells}
+    for record in sorted(records.values(), key=lambda record: record.spec.seed):
+        if record.spec.settings in settings and record.get("order"):
+            return {**record["order"], "seed": record.spec.seed}
+    return {}
+
+
+DATA: dict[str, Callable[[Sequence[Cell], Records], Any]] = {
+    "small-n": small_n_data,
+    "negative-cdf": cdf_data,
+    "substitution-histogram": substitution_data,
+    "order": order_data,
+}

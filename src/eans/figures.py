@@ -39,8 +39,11 @@ def require_matplotlib() -> None:
 
 
 @contextmanager
-def figure(width: float, height: float, folder: Path, name: str) -> Iterator[Any]:
-    """A figure in inches, saved at the end as SVG and PNG: 7 inches are 700 pixels on a page."""
+def figure(width: float, height: float, folder: Path, name: str, description: str | None = None) -> Iterator[Any]:
+    """A figure in inches, saved at the end as SVG and PNG: 7 inches are 700 pixels on a page.
+
+    Both files carry the description where programs find it, and readers of the figure do not see it.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -51,7 +54,7 @@ def figure(width: float, height: float, folder: Path, name: str) -> Iterator[Any
         # Neither the time nor the version of matplotlib is written: the same drawing is the same file.
         for ending, unsaid in (("svg", "Date"), ("png", "Software")):
             content = io.BytesIO()
-            drawing.savefig(content, format=ending, dpi=200, metadata={unsaid: None})
+            drawing.savefig(content, format=ending, dpi=200, metadata={unsaid: None, "Description": description})
             atomic_write(folder / f"{name}.{ending}", content.getvalue())
 
 

@@ -18,7 +18,6 @@ from eans.figures import COLOURS, GREY, figure, require_matplotlib
 from eans.reproduction.cells import Cell
 from eans.reproduction.figure_data import Panels, Records, find, fingerprint
 from eans.reproduction.labels import DATASETS, MODELS, NUMBERS
-from eans.reproduction.stamps import stamp
 
 GRID: Any = {"color": "#E5E5E5", "linewidth": 0.6}
 PUBLISHED: Any = {"linestyle": "", "mfc": "none", "mec": COLOURS[0], "ms": 8, "zorder": 3}
@@ -48,10 +47,8 @@ def draw(name: str, cells: Sequence[Cell], records: Records, folder: Path) -> bo
         return False
     require_matplotlib()
     drawer = DRAWERS[name]
-    with figure(*drawer.size(found), folder, file_name(name)) as drawing:
+    with figure(*drawer.size(found), folder, file_name(name), f"data {fingerprint(found)}") as drawing:
         drawer.draw(found, drawing)
-    for ending in ("png", "svg"):
-        stamp(folder / f"{file_name(name)}.{ending}", fingerprint(found))
     return True
 
 

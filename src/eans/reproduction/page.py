@@ -46,6 +46,7 @@ COMMANDS = """\
 eans reproduce main --only model=rotate,dataset=wn18rr --dry-run  # what it would run, and for how long
 eans reproduce main --only model=rotate,dataset=wn18rr            # run what has no record, then report
 eans report main --format markdown                                # report on the records there are
+eans train wn18rr/rotate/eans+adv --seed 0                        # one run by itself, to keep its model
 ```
 """
 
@@ -93,13 +94,13 @@ def write(file: Path, cells: Sequence[Cell], records: Mapping[RunSpec, Record], 
 
 
 def section(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
-    """A table with its title, its notes, what is known of its cells, and how to run one or some of them."""
+    """A table with its title, its notes, and what is known of its cells."""
     body = verdicts(table, outcomes, note) if TABLES[table].rule else answers(table, outcomes, note)
     return [f"## {TABLES[table].title}", *body]
 
 
 def verdicts(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
-    """How many cells of a table pass, those that were run, those that were not, and how to run one."""
+    """How many cells of a table pass, those that were run, and those that were not."""
     shown = [outcome for outcome in outcomes if outcome.records]
     rule = "" if TABLES[table].from_paper else wrapped(" ".join(rules_in_words((table,))))
     parts = [f"`eans report {table}`: {summary(outcomes)}.", rule, note]
@@ -108,7 +109,7 @@ def verdicts(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
     else:
         waiting = not_run(outcomes)
         parts += [to_markdown(shown, rules=False), wrapped(f"Not run yet: {waiting}.") if waiting else ""]
-    return [*parts, f"One cell by itself:\n\n```sh\n{command((shown or outcomes)[0])}\n```"]
+    return parts
 
 
 def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
@@ -130,17 +131,7 @@ def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
     if waiting:
         names = [f"{question} ({', '.join(places)})" for question, places in waiting.items()]
         parts.append(wrapped(f"Not run yet: {'; '.join(names)}."))
-    cell = (shown or outcomes)[0].cell
-    only = f"dataset={cell['dataset']},model={cell['model']}"
-    return [*parts, f"Those of one graph and model:\n\n```sh\neans reproduce {table} --only {only}\n```"]
-
-
-def command(outcome: Outcome) -> str:
-    """What to type for one cell. Only `eans reproduce` analyses a run on the way, which scores come from."""
-    cell, seed = outcome.cell, outcome.records[0].spec.seed if outcome.records else 0
-    if cell.table == "score-gap":
-        return f"eans reproduce score-gap --only sampler={cell['sampler']},step={cell['step']} --seeds {seed + 1}"
-    return cell.run(seed).command
+    return parts
 
 
 def protocol(records: Sequence[Record]) -> str:

@@ -15,6 +15,10 @@ from benchmarks.cells import RECORDS, read_records
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.recipes.library import validate
+from eans.reproduction.overview import headline
+from eans.reproduction.records import read_records as read_run_records
+from eans.reproduction.report import judge
+from eans.reproduction.selection import read_cells
 from eans.samplers import SAMPLERS
 from helpers_runs import ring_graph
 
@@ -34,6 +38,11 @@ def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, An
     records = read_records(file)
     assert len({record["key"] for record in records}) == len(records) == runs
     assert table(records) in PAGE
+
+
+def test_readme_says_what_the_paper_reaches() -> None:
+    outcomes = judge(read_cells(), read_run_records(ROOT / "records" / "paper"))
+    assert f"\n{headline(outcomes)}\n" in (ROOT / "README.md").read_text("utf-8"), headline(outcomes)
 
 
 def test_readme_table_comes_from_records() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import statistics
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from eans.reproduction import Record, RunSpec, read_cells, read_records, select
 from eans.reproduction.estimates import Estimate, estimate, steps_and_units
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.plan import PlannedRun, make_plan
+from eans.reproduction.published import FIELDS, MAY, read_published
+from eans.reproduction.selection import KEYS
 from eans.reproduction.sharing import SHARING_GAIN, gain, in_words, mps_is_running, with_workers
 from helpers_reproduction import call, made_up, memory, tiny_cell, write_cells
 from helpers_runs import one_line
@@ -98,6 +101,22 @@ def test_the_hint_repeats_what_was_asked() -> None:
     command = report_command(["order"], "sampler=eans", Path("my records"), Path("c.toml"))
     assert command == "eans report order --only sampler=eans --records 'my records' --cells c.toml --out DIR"
     assert report_command([], "", Path("r"), None) == "eans report --records r --out DIR"
+
+
+def test_the_page_knows_every_key_and_the_format_of_cells(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "running-experiments.md").read_text("utf-8")
+    words = set(re.findall(r"`([\w+-]+)`", page))
+    questions = {cell["question_id"] for cell in CELLS if cell.table == "choices"}
+    assert {*KEYS, *questions, *FIELDS, *MAY} <= words
+    (tmp_path / "cells.toml").write_text(page.split("```toml\n")[1].split("```")[0], "utf-8")
+    (cell,) = read_published(tmp_path / "cells.toml")
+    assert cell.run().settings == "wordnet-core/transe/adv train.steps=2000"
+
+
+def test_help_knows_every_key(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = set(re.findall(r"\w+", call(capsys, "reproduce", "--help").out))
+    assert set(KEYS) <= words
 
 
 # --- how long -------------------------------------------------------------------------------------------------------

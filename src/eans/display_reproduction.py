@@ -17,7 +17,7 @@ from eans.display_report import show_report
 from eans.display_runs import RunsDisplay
 from eans.errors import Interrupted, UsageError
 from eans.recipes import load
-from eans.reproduction.estimates import Estimate, estimate
+from eans.reproduction.estimates import Estimate, estimate, units_left
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.plan import PlannedRun, make_plan, missing, working_folder
 from eans.reproduction.pool import Settings
@@ -76,7 +76,8 @@ def reproduce_with_display(
         for name in sorted(graphs):
             data.get(name or data.bundled_name(), progress=report)
     from_here = all(guess is not None and guess.hardware == hardware for guess in estimates.values())
-    display = RunsDisplay(todo, Forecast(needed, BELIEF if from_here else 0.0))
+    work = needed if any(needed.values()) else {run.spec: units_left(run.spec, run.saved) for run in todo}
+    display = RunsDisplay(todo, Forecast(work, BELIEF if from_here else 0.0))
     try:
         display.follow(Settings(records, working, device))
     except Interrupted:

@@ -40,23 +40,28 @@ class Estimate(NamedTuple):
 
 
 def estimate(spec: RunSpec, records: Mapping[RunSpec, Record], hardware: str, saved: int = 0) -> Estimate | None:
-    """How long a run takes of which `saved` steps are done already; None where no record says anything.
+    """How long a run takes of which `saved` steps are done; None where no record says anything.
 
     The nearest records count: those of this hardware before others, and by `NEARNESS`.
     """
-    steps, units = steps_and_units(spec)
-    if not steps:
+    units = units_left(spec, saved)
+    if units is None:
         return None
-    here = [record for record in records.values() if record["hardware"] == hardware]
-    elsewhere = [record for record in records.values() if record["hardware"] != hardware]
-    for known in (here, elsewhere):
+    for here in (True, False):
+        known = [record for record in records.values() if (record["hardware"] == hardware) is here]
         for trait in NEARNESS:
             near = [record for record in known if trait(record.spec) == trait(spec) and steps_and_units(record.spec)[0]]
             if near:
                 machine = statistics.mode(record["hardware"] for record in near)
                 speed = statistics.median(_per_unit(record) for record in near if record["hardware"] == machine)
-                return Estimate(max(0, steps - saved) * units * speed, trait is not NEARNESS[0], machine)
+                return Estimate(units * speed, trait is not NEARNESS[0], machine)
     return None
+
+
+def units_left(spec: RunSpec, saved: int = 0) -> float | None:
+    """What a run costs of which `saved` steps are done already; None where its recipe does not tell."""
+    steps, units = steps_and_units(spec)
+    return max(0, steps - saved) * units if steps else None
 
 
 def _graph_and_method(spec: RunSpec) -> str:
@@ -96,10 +101,8 @@ def _entities(graph: str) -> int:
 def _units(recipe: Recipe, batch: int, entities: int) -> float:
     """What a step costs."""
     model, sampler = MODELS[recipe.model.name], recipe.sampler
-    candidates: float = sampler.negatives
-    if sampler.name == "all":
-        candidates = entities * IN_PRODUCT
-    elif sampler.name == "nscaching":  # to renew a cache, its entities and others are scored
+    candidates = entities * IN_PRODUCT if sampler.name == "all" else sampler.negatives
+    if sampler.name == "nscaching":  # to renew a cache, its entities and others are scored
         candidates += sampler.cache_size + sampler.cache_candidates
     queries = 1.0
     if recipe.loss.name == "substitution":
@@ -111,6 +114,6 @@ def _units(recipe: Recipe, batch: int, entities: int) -> float:
 def _per_unit(record: Record) -> float:
     """Seconds per unit, as if the run had had the device to itself; runs that shared it count by their share."""
     steps, units = steps_and_units(record.spec)
-    shared = record.beside > 1 and str(record.get("device")).startswith("cuda") and has_few_negatives(record.spec)
-    gain = SHARING_GAIN if shared else 1.0
+    gained = record.beside > 1 and str(record.get("device")).startswith("cuda") and has_few_negatives(record.spec)
+    gain = SHARING_GAIN if gained else 1.0
     return record.total_seconds * gain / (record.beside * int(record.get("steps", steps)) * units)

@@ -10,17 +10,18 @@ from eans.reproduction.records import RunSpec
 
 
 class Forecast:
-    """The work of all runs in estimated seconds, done and left.
+    """The work of all runs, done and left.
 
-    A run without an estimate counts like the mean of the others. What was estimated is believed as much as so many
-    seconds of watching: in the beginning it is all there is, later the speed that was seen decides.
+    Work is in estimated seconds, or in any other unit if that is not believed. A run without an estimate counts like
+    the mean of the others. What was estimated is believed as much as so many seconds of watching: in the beginning it
+    is all there is, later the speed that was seen decides.
     """
 
-    def __init__(self, seconds: Mapping[RunSpec, float | None], belief: float) -> None:
-        known = [value for value in seconds.values() if value is not None]
+    def __init__(self, work: Mapping[RunSpec, float | None], belief: float) -> None:
+        known = [value for value in work.values() if value is not None]
         usual = fmean(known) if known else 1.0
-        self.work = {spec: usual if value is None else value for spec, value in seconds.items()}
-        self.shares = dict.fromkeys(seconds, 0.0)
+        self.work = {spec: usual if value is None else value for spec, value in work.items()}
+        self.shares = dict.fromkeys(work, 0.0)
         self.first_steps: dict[RunSpec, int] = {}
         self.belief = belief if known else 0.0
         self.began = time.monotonic()

@@ -74,7 +74,7 @@ def test_a_record_says_all_there_is_to_know(plain: dict[str, Any]) -> None:
     assert (plain["steps"], plain["device"], plain["runs_at_a_time"]) == (20, "cpu", 1)
     assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", plain["commit"])
     assert len(plain["losses"]) == 2
-    assert 0 < plain["seconds"] <= plain["total_seconds"] + 0.1
+    assert 0 < plain["seconds"] <= plain["total_seconds"]
     assert plain["protocol"]["ties"] == "realistic"
 
 
@@ -224,7 +224,7 @@ def test_the_total_is_never_less_than_training(tmp_path: Path) -> None:
         content.replace(seconds, b"9" * (seconds.index(b".") + 2) + seconds[seconds.index(b".") + 2 :])
     )
     record = run_spec(SPEC, *folders, device="cpu")
-    assert record["total_seconds"] >= record["seconds"] - 0.1
+    assert record["total_seconds"] >= record["seconds"] > 1000
 
 
 def test_a_traceback_of_the_past_goes_when_the_run_succeeds(tmp_path: Path) -> None:

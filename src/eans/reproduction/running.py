@@ -92,7 +92,8 @@ def describe(spec: RunSpec, run: Run, total_seconds: float) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "steps": facts["steps"],
         "seconds": facts["seconds"],
-        "total_seconds": round(total_seconds, 1),
+        # A process that was killed may not have left all of its time in the notes.
+        "total_seconds": max(round(total_seconds, 1), facts["seconds"]),
         "valid": {side: run.metrics["valid"][side] for side in SIDES},
         "test": {side: run.metrics["test"][side] for side in SIDES},
         "protocol": {name: protocol[name] for name in ("ties", "candidates", "split_sha256")},
@@ -148,7 +149,7 @@ def run_spec(
         with contextlib.suppress(EansError):  # what ended the run matters more
             notes.save()
         raise
-    content = describe(spec, run, max(notes.total_seconds, run.metrics["training"]["seconds"]))
+    content = describe(spec, run, notes.total_seconds)
     content["seconds"] = round(content["seconds"] - notes.seconds, 3)
     content["runs_at_a_time"] = notes.runs_at_a_time
     if analyse:

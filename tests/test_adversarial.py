@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import eans
 from eans import kernels
-from eans.errors import UsageError
-from eans.fitting import Interrupted
+from eans.errors import Interrupted, UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, column
 from eans.models import MODELS, Scores
 from eans.recipes import load

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import eans
-from eans.errors import UsageError
-from eans.fitting import Interrupted
+from eans.errors import Interrupted, UsageError
 from helpers_runs import environment, ring_graph, write_graph
 
 SMALL: dict[str, Any] = {"dim": 8, "steps": 20, "batch_size": 32, "negatives": 4}

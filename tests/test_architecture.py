@@ -42,6 +42,7 @@ LAYERS = [
     {"display"},
     {"display_inspection"},
     {"display_report"},
+    {"display_runs"},
     {"display_reproduction"},
     {"cli"},
 ]

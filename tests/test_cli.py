@@ -282,7 +282,7 @@ def test_terminal_shows_a_bar(graph_folder: Path, tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             interrupted = True
     os.close(master)
-    assert process.wait(timeout=30) == 1
+    assert process.wait(timeout=30) == 130
     text = shown.decode()
     assert ESCAPE in text
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)

@@ -17,7 +17,7 @@ import pytest
 import eans
 from eans import cli
 from eans.api import Listener
-from eans.fitting import Interrupted
+from eans.errors import Interrupted
 from eans.graph import RELATION, SIDES, KnowledgeGraph, Vocabulary, column
 from eans.inspection.charts import for_page, occupied
 from eans.inspection.page import facts, number, render

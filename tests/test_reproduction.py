@@ -16,7 +16,7 @@ from eans.recipes.build import build_trainer, resolve
 from eans.reproduction import FIGURES, PAPER_TABLES, TABLES, Cell, RunSpec, judge, read_records, records, select
 from eans.reproduction.columns import seeds, times
 from eans.reproduction.layouts import LAYOUTS
-from eans.reproduction.plan import estimate, make_plan, missing, working_folder
+from eans.reproduction.plan import make_plan, missing, working_folder
 from eans.reproduction.published import read_published
 from eans.reproduction.report import summary
 from eans.reproduction.selection import drawn_from, read_cells
@@ -112,6 +112,7 @@ def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
         ({"overrides": ["model.dim"]}, "field 'overrides' is ['model.dim'], not a list, each key=value"),
         ({"positive_score": 0.1}, "field 'positive_score' is none of table main"),
         ({"table": "small-n"}, "field 'negatives' is missing"),
+        ({"negative": 4}, "unknown field 'negative'; did you mean 'negatives'?"),
         ({"table": "score-gap"}, "field 'step' is missing"),
         ({"table": "score-gap", "step": 1, "positive_score": 0.1, "negative_score": 0.1}, "field 'mrr' is none of"),
     ],
@@ -215,6 +216,12 @@ def test_damaged_record(tmp_path: Path, text: str) -> None:
 
 
 LOOK = {"step": 1000, "positive_score": -0.3, "negative_score": -1.7}
+ORDER = {"entities": 3, "points": [[0, 0.5, 0.5]], "explained": [0.5, 0.2], "similarity": [[1.0]]}
+
+
+def bins(edges: list[int], counts: int = 1) -> dict[str, list[int]]:
+    """A histogram of substitution scores."""
+    return {"edges": edges, **dict.fromkeys(("true", "train", "held_out"), [1] * counts)}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +233,7 @@ LOOK = {"step": 1000, "positive_score": -0.3, "negative_score": -1.7}
         ({"hardware": None}, "field 'hardware' is None, not text"),
         ({"test": {"both": {"mr": 1.0, "mrr": "0.3", "hits@10": 0.5}}}, "field 'test.both.mrr' is '0.3', not a number"),
         ({"test": {"both": {"mr": 1.0, "mrr": math.nan, "hits@10": 0.5}}}, "field 'test.both.mrr' is nan, not a numb"),
-        ({"test": [1]}, "field 'test.both.mr' is missing"),
+        ({"test": [1]}, "field 'test' is [1], not a table of fields"),
         ({"protocol": {}}, "field 'protocol.ties' is missing"),
         ({"valid": {"both": {"mrr": None}}}, "field 'valid.both.mrr' is None, not a number"),
         ({"runs_at_a_time": 0}, "field 'runs_at_a_time' is 0, not a number from 1 on"),
@@ -238,7 +245,29 @@ LOOK = {"step": 1000, "positive_score": -0.3, "negative_score": -1.7}
         ({"analysis": [LOOK, {"step": "1"}]}, "field 'analysis.1.step' is '1', not a whole number"),
         ({"analysis": [{**LOOK, "cdf": ["x"]}]}, "field 'analysis.0.cdf' is ['x'], not a list of numbers or null"),
         ({"analysis": [{**LOOK, "substitution": {}}]}, "field 'analysis.0.substitution.edges' is missing"),
-        ({"order": {"entities": 3, "points": [[1]]}}, "field 'order.points' is [[1]], not a list, each a list of 3"),
+        (
+            {"order": {"entities": 3, "points": [[1]]}},
+            "field 'order.points' is [[1]], not a list of 1 or more, each a l",
+        ),
+        ({"order": {**ORDER, "points": []}}, "field 'order.points' is [], not a list of 1 or more"),
+        ({"order": {**ORDER, "similarity": []}}, "field 'order.similarity' is [], not a square of numbers"),
+        ({"order": {**ORDER, "similarity": [[1, 0], [1]]}}, "field 'order.similarity' is [[1, 0], [1]], not a square"),
+        ({"analysis": [{"step": 1, "negative_score": -1.0}]}, "field 'analysis.0.positive_score' is missing"),
+        ({"analysis": [{**LOOK, "positive_score": None}]}, "field 'analysis.0.positive_score' is None, not a number"),
+        (
+            {"analysis": [{**LOOK, "substitution": bins([])}]},
+            "field 'analysis.0.substitution.edges' is [], not a list o",
+        ),
+        (
+            {"analysis": [{**LOOK, "substitution": bins([0, 1], 2)}]},
+            "field 'analysis.0.substitution.true' is [1, 1], no",
+        ),
+        ({"valid": None}, "field 'valid' is None, not a table of fields"),
+        ({"valid": []}, "field 'valid' is [], not a table of fields"),
+        ({"seconds": 10**400}, "field 'seconds' is 1000000"),
+        ({"seed": 10**400}, "field 'seed' is 1000000"),
+        ({"run_as": "transe"}, "field 'run_as' is 'transe', not a table of fields"),
+        ({"run_as": {"recipe": "a/b/c"}}, "field 'run_as.overrides' is missing"),
     ],
 )
 def test_wrong_fields_of_a_record(
@@ -250,6 +279,13 @@ def test_wrong_fields_of_a_record(
         assert done.status == 1
         assert one_line(done.err).startswith(f"eans: error: {file} is not a run record ({message}")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_record_of_a_recipe_that_was_renamed(tmp_path: Path) -> None:
+    before = {"recipe": "a/b/old", "overrides": ["train.steps=9"]}
+    spec = RunSpec("a/b/new")
+    keep(tmp_path, spec, run_as=before, analysis=[{**LOOK, "substitution": bins([0, 1, 2], 2)}], order=ORDER)
+    assert read_records(tmp_path)[spec]["run_as"] == before
 
 
 def test_two_records_of_one_run(tmp_path: Path) -> None:
@@ -325,30 +361,6 @@ def test_what_has_a_record_is_not_run_again() -> None:
         "fb15k-237/transe/eans+adv seed=1",
     ]
     assert {run.spec.recipe for run in plan if run.analyse} == {"fb15k-237/transe/eans"}
-
-
-def test_a_record_without_analysis_does_not_serve_where_one_is_shown() -> None:
-    spec = RunSpec("fb15k-237/transe/eans")
-    for name in ("score-gap", "negative-cdf", "substitution-histogram", "order"):
-        selection = select(CELLS, [name], "sampler=eans")
-        (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec)))
-        assert (run.spec, run.record, run.reason) == (spec, None, "its record has no analysis")
-        (run,) = make_plan(
-            selection, CELLS, 1, memory(made_up(spec, analysis=[{"step": 1000, "negative_score": -1.0}]))
-        )
-        assert run.record is not None
-
-
-def test_estimates_say_where_they_come_from() -> None:
-    records = memory(
-        made_up(RunSpec("g/transe/eans", seed=0), total_seconds=100.0),
-        made_up(RunSpec("g/transe/eans", seed=1), total_seconds=400.0, runs_at_a_time=2),
-        made_up(RunSpec("g/rotate/eans"), total_seconds=900.0, hardware="Slide rule"),
-    )
-    assert estimate(RunSpec("g/transe/eans", seed=2), records, "Abacus") == (150.0, False)
-    assert estimate(RunSpec("g/transe/uniform"), records, "Abacus") == (150.0, True)
-    assert estimate(RunSpec("g/rotate/eans"), records, "Abacus") is None
-    assert estimate(RunSpec("g/rotate/eans"), records, "Slide rule") == (900.0, False)
 
 
 def test_the_working_folder_is_not_among_the_records() -> None:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 import eans
 from eans.batches import Purpose, mix
-from eans.errors import UsageError
-from eans.fitting import Interrupted, Observer, Plan, Progress, fit
+from eans.errors import Interrupted, UsageError
+from eans.fitting import Observer, Plan, Progress, fit
 from eans.graph import KnowledgeGraph
 from eans.models import MODELS
 from eans.optimizer import OPTIMIZERS

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from eans._version import __version__
-from eans.errors import UsageError, did_you_mean
+from eans.errors import Interrupted, UsageError, did_you_mean
 from eans.evaluation import Ties, evaluate, rank
-from eans.fitting import Interrupted, Observer, Progress, fit
+from eans.fitting import Observer, Progress, fit
 from eans.graph import KnowledgeGraph, Split
 from eans.models import Model
 from eans.prediction import Known, Predictions, predict

@@ -1,7 +1,7 @@
 """The command line: parse, make one library call, print.
 
 Heavy imports happen inside the commands, so that ``eans --help`` answers at once. Exit status: 0 for success, 1 for a
-run that failed, 2 for a mistake in the call.
+run that failed, 2 for a mistake in the call, 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from eans._version import __version__
-from eans.errors import EansError, UsageError
+from eans.errors import EansError, Interrupted, UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,6 +30,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(inspect_app, name="inspect")
 
+STATUS: dict[type[EansError], int] = {UsageError: 2, Interrupted: 130, EansError: 1}
 DEFAULT_RECORDS = Path("records/paper")
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
@@ -189,10 +190,12 @@ def inspect_sampler(
 
 RecordsOption = Annotated[Path, typer.Option(help="Folder of run records.")]
 OnlyOption = Annotated[
-    str,
+    list[str] | None,
     typer.Option(
         metavar="KEY=VALUE,...",
-        help="Only cells with these values, for example model=rotate; a key given twice: either.",
+        help="Only cells with these values, for example model=rotate; repeatable, and a key given twice: either. Keys:"
+        " dataset, model, method, sampler, negatives, self_adversarial, gaussian, substitution, step, own, and question"
+        " for the table choices.",
     ),
 ]
 CellsOption = Annotated[
@@ -212,25 +215,31 @@ TablesArgument = Annotated[
 @app.command()
 def reproduce(
     tables: TablesArgument = None,
-    only: OnlyOption = "",
+    only: OnlyOption = None,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 up to this number.")] = 3,
     device: DeviceOption = "auto",
     records: RecordsOption = DEFAULT_RECORDS,
     cells: CellsOption = None,
-    workers: Annotated[int, typer.Option(help="Runs at a time; on a GPU more pay for small n, under CUDA MPS.")] = 1,
+    workers: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|N",
+            help="Runs at a time. auto: one, but four with few negatives on a GPU on which CUDA MPS is running.",
+        ),
+    ] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
     """Run what tables and figures need and has no record yet, then report. Ctrl-C loses nothing."""
     from eans.display_reproduction import reproduce_with_display
 
-    if not reproduce_with_display(tables or [], only, seeds, device, records, cells, workers, dry_run):
+    if not reproduce_with_display(tables or [], ",".join(only or []), seeds, device, records, cells, workers, dry_run):
         raise typer.Exit(1)
 
 
 @app.command()
 def report(
     tables: TablesArgument = None,
-    only: OnlyOption = "",
+    only: OnlyOption = None,
     records: RecordsOption = DEFAULT_RECORDS,
     cells: CellsOption = None,
     format: Annotated[str, typer.Option(help="table, markdown, latex, csv or json.")] = "table",
@@ -240,7 +249,7 @@ def report(
     """The paper's tables and more, published and measured side by side, from run records."""
     from eans.display_report import report_cells_with_display
 
-    report_cells_with_display(tables or [], only, records, cells, format, out, page)
+    report_cells_with_display(tables or [], ",".join(only or []), records, cells, format, out, page)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -252,9 +261,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         status = command.main(args=arguments, prog_name="eans", standalone_mode=False)
     except EansError as error:
-        _fail(str(error), 2 if isinstance(error, UsageError) else 1)
+        _fail(str(error), next(status for kind, status in STATUS.items() if isinstance(error, kind)))
     except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        _fail("interrupted", STATUS[Interrupted])
     except (MemoryError, RuntimeError) as error:
         if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
             raise

@@ -19,9 +19,8 @@ from rich.table import Table
 
 from eans import data, recipes
 from eans.api import Listener, Run, resume, start
-from eans.errors import RunError, UsageError
+from eans.errors import Interrupted, RunError, UsageError
 from eans.evaluation import HITS, TIES, Ties
-from eans.fitting import Interrupted
 from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Split
 from eans.prediction import Known, Predictions
 from eans.recipes import Recipe

@@ -22,6 +22,10 @@ class RunError(EansError):
     """A run that cannot go on: diverged, disk full, folder locked, checkpoint damaged."""
 
 
+class Interrupted(RunError):
+    """Somebody asked a run to stop; its state is saved. The command line exits with status 130, as shells expect."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known word, or ``""`` when nothing is near."""
     options = list(known)

@@ -7,12 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eans.errors import RunError
+from eans.errors import Interrupted
 from eans.training import Trainer
-
-
-class Interrupted(RunError):
-    """The fit was asked to stop; its state is saved."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ from eans.training import Trainer
 FORMAT = "1"
 
 
+class FolderInUse(RunError):
+    """Another process is at work in a run folder; there is nothing to mend, only to wait for."""
+
+
 class RunFolder:
     """A run on disk. Use `create` for a new one and `open` for one that exists."""
 
@@ -101,7 +105,7 @@ class RunFolder:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise RunError(f"another process is training in {self.path}") from None
+            raise FolderInUse(f"another process is training in {self.path}") from None
         self._lock_file = file
         for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while it wrote
             leftover.unlink(missing_ok=True)
@@ -179,11 +183,17 @@ class RunFolder:
         self._rewind_log(trainer.completed)
         return progress
 
+    def saved_step(self) -> int:
+        """The step of the checkpoint; 0 without one."""
+        if not self.checkpoint_file.is_file():
+            return 0
+        return int(json.loads(read_metadata(self.checkpoint_file)["trainer"])["step"])
+
     def last_good_state(self) -> str:
         """Words that say where the last state is from which a run could go on."""
-        if not self.checkpoint_file.is_file():
+        step = self.saved_step()
+        if not step:
             return "no checkpoint had been written"
-        step = json.loads(read_metadata(self.checkpoint_file)["trainer"])["step"]
         return f"the last good state, of step {step}, is in {self.path} (look at it with `eans evaluate`)"
 
     def save_weights(self, file: Path, model: Model) -> None:
@@ -242,18 +252,26 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 def read_metadata(path: Path) -> dict[str, str]:
     """The metadata of a safetensors file, without its tensors."""
-    with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise cannot_read(path, error) from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Named tensors and metadata of a safetensors file."""
     try:
         return load_tensors(path.read_bytes()), read_metadata(path)
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
-    except SafetensorError as error:
-        raise RunError(f"{path} is damaged ({error}); restore it or train again") from error
+    except (OSError, SafetensorError) as error:
+        raise cannot_read(path, error) from error
+
+
+def cannot_read(path: Path, error: OSError | SafetensorError) -> RunError:
+    """The one line for a file of tensors that cannot be read."""
+    if isinstance(error, OSError):
+        return RunError(f"cannot read {path}: {error.strerror or error}")
+    return RunError(f"{path} is damaged ({error}); restore it or train again")
 
 
 def load_weights(model: Model, tensors: dict[str, Tensor], source: Path) -> None:

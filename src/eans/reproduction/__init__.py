@@ -1,7 +1,7 @@
 """The paper's tables and figures, again, and two tables more: cells, the runs behind them, their records, and a report.
 
-What makes runs (`running`, `watching`, `order`, `pool`) imports PyTorch. The rest is plain data and does not, so that a
-report is there at once.
+What makes runs, and what reads recipes to foretell them, imports PyTorch: `running`, `watching`, `order`, `pool`,
+`estimates`, `sharing`. The rest is plain data and does not, so that a report is there at once.
 """
 
 from eans.reproduction.cells import Cell

@@ -19,19 +19,28 @@ Kinds = Mapping[str, Kind]
 
 def is_number(value: object) -> bool:
     """A finite number; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer that is larger than any float
+        return False
 
 
 def is_whole(value: object, least: int = 0) -> bool:
     """A whole number that is not too small."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and is_number(value) and value >= least
 
 
-def list_of(kind: Kind, length: int | None = None) -> Kind:
-    """A list of things of one kind."""
+def list_of(kind: Kind, length: int | None = None, least: int = 0) -> Kind:
+    """A list of things of one kind, of this length, or at least so long."""
+    size = f" of {length}" if length else f" of {least} or more" if least else ""
     return Kind(
-        f"a list{f' of {length}' if length else ''}, each {kind.words}",
-        lambda value: isinstance(value, list) and all(map(kind.holds, value)) and length in (None, len(value)),
+        f"a list{size}, each {kind.words}",
+        lambda value: (
+            isinstance(value, list)
+            and all(map(kind.holds, value))
+            and length in (None, len(value))
+            and len(value) >= least
+        ),
     )
 
 
@@ -45,6 +54,14 @@ NUMBER_OR_NONE = Kind("a number or null", lambda value: value is None or is_numb
 NUMBERS = list_of(NUMBER)
 COUNT = Kind("a whole number", is_whole)
 POSITIVE = Kind("a whole number from 1 on", lambda value: is_whole(value, 1))
+SQUARE = Kind(
+    "a square of numbers",
+    lambda value: (
+        isinstance(value, list)
+        and len(value) > 0
+        and all(NUMBERS.holds(row) and len(row) == len(value) for row in value)
+    ),
+)
 OVERRIDES = list_of(Kind("key=value", lambda value: isinstance(value, str) and "=" in value))
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -76,13 +93,15 @@ LOOK_MAY: Kinds = {
     "valid_score": NUMBER_OR_NONE,
     "cdf": Kind("a list of numbers or null", lambda value: value is None or NUMBERS.holds(value)),
 }
-SUBSTITUTION: Kinds = dict.fromkeys(("edges", "true", "train", "held_out"), NUMBERS)
+EDGES: Kinds = {"edges": list_of(NUMBER, least=2)}
+GROUPS = ("true", "train", "held_out")
 ORDER: Kinds = {
     "entities": POSITIVE,
-    "points": list_of(list_of(NUMBER, 3)),
+    "points": list_of(list_of(NUMBER, 3), least=1),
     "explained": list_of(NUMBER, 2),
-    "similarity": list_of(NUMBERS),
+    "similarity": SQUARE,
 }
+RUN_AS: Kinds = {"recipe": TEXT, "overrides": OVERRIDES}
 
 
 def record_problem(content: object) -> str:
@@ -91,11 +110,26 @@ def record_problem(content: object) -> str:
     if found or not isinstance(content, dict):
         return found
     for place, look in enumerate(content.get("analysis", ())):
-        found = found or problem(look, LOOK, LOOK_MAY, f"analysis.{place}")
-        if not found and "substitution" in look:
-            found = problem(look["substitution"], SUBSTITUTION, {}, f"analysis.{place}.substitution")
-    if not found and "order" in content:
-        found = problem(content["order"], ORDER, {}, "order")
+        found = found or look_problem(look, f"analysis.{place}")
+    for name, kinds in (("order", ORDER), ("run_as", RUN_AS)):
+        if not found and name in content:
+            found = problem(content[name], kinds, {}, name)
+    return found
+
+
+def look_problem(look: object, where: str) -> str:
+    """What is wrong with one look of an analysis."""
+    found = problem(look, LOOK, LOOK_MAY, where)
+    if found or not isinstance(look, dict):
+        return found
+    if look.get("negative_score") is not None:  # the two are shown beside each other
+        found = problem(look, {"positive_score": NUMBER}, {}, where)
+    if not found and "substitution" in look:
+        histogram, where = look["substitution"], f"{where}.substitution"
+        found = problem(histogram, EDGES, {}, where)
+        found = found or problem(
+            histogram, dict.fromkeys(GROUPS, list_of(NUMBER, len(histogram["edges"]) - 1)), {}, where
+        )
     return found
 
 
@@ -117,7 +151,10 @@ def problem(content: object, must: Kinds, may: Kinds, where: str = "") -> str:
     for path, kind in {**must, **may}.items():
         value: Any = content
         for part in path.split("."):
-            if not isinstance(value, dict) or part not in value:
+            if not isinstance(value, dict):
+                above = path.partition(f".{part}")[0]
+                return f"field '{prefix}{above}' is {shown(value)}, not a table of fields"
+            if part not in value:
                 if path in must:
                     return f"field '{prefix}{path}' is missing"
                 break

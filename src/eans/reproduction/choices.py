@@ -16,8 +16,8 @@ from eans.reproduction.cells import Cell
 def choice_cells() -> list[Cell]:
     """The cells of all questions: each base, then its alternatives.
 
-    Fields ``question`` and ``setting`` are for people; ``base`` has the settings of the run that an alternative is
-    compared with, and is absent from the base itself.
+    Fields ``question`` and ``setting`` are for people, ``question_id`` is for typing; ``base`` has the settings of the
+    run that an alternative is compared with, and is absent from the base itself.
     """
     return [cell for question in _questions() for base in question["base"] for cell in _compared(question, base)]
 
@@ -40,6 +40,7 @@ def _compared(question: dict[str, Any], base: dict[str, Any]) -> Iterator[Cell]:
         {
             "table": "choices",
             "question": question["title"],
+            "question_id": question["id"],
             **fields,
             "setting": base["setting"],
             "overrides": overrides,

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from eans.reproduction.cells import Cell
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.selection import Selection
 
-ANALYSED_FIGURES = ("negative-cdf", "substitution-histogram", "order")
+# What a record must have, besides metrics, for the tables and figures that show it.
+NEEDS: dict[str, tuple[str, Callable[[Record], bool]]] = {
+    "score-gap": ("analysis", lambda record: record.is_analysed),
+    "negative-cdf": ("analysis", lambda record: any(look.get("cdf") for look in record.get("analysis", ()))),
+    "substitution-histogram": (
+        "analysis of substitution scores",
+        lambda record: any("substitution" in look for look in record.get("analysis", ())),
+    ),
+    "order": ("order of entities", lambda record: bool(record.get("order"))),
+}
+OF_ONE_RUN = ("order",)  # drawn from the first seed alone
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,8 @@ class PlannedRun:
         analyse: keep the scores of its negatives on the way, which a table or a figure of the paper shows.
         record: it has one that serves; None if it has to be run.
         reason: why a record that is there does not serve.
+        saved: the step that it goes on from, if it was begun before.
+        at_a_time: how many runs, this one included, may share the device.
     """
 
     spec: RunSpec
@@ -32,13 +42,8 @@ class PlannedRun:
     analyse: bool
     record: Record | None
     reason: str = ""
-
-
-class Estimate(NamedTuple):
-    """Seconds that a run takes when it has the device to itself, and whether they are those of a similar run."""
-
-    seconds: float
-    similar: bool
+    saved: int = 0
+    at_a_time: int = 1
 
 
 def make_plan(
@@ -62,35 +67,27 @@ def make_plan(
     plan = []
     for seed in range(seeds):
         for first, names in uses.items():
+            needed_by = tuple(dict.fromkeys(name for name in names if seed == 0 or name not in OF_ONE_RUN))
+            if not needed_by:
+                continue
             spec = RunSpec(first.recipe, first.overrides, seed)
             analyse = spec.settings in analysed
             record, reason = records.get(spec), ""
-            if record is not None and not record.is_analysed and set(names) & {"score-gap", *ANALYSED_FIGURES}:
-                record, reason = None, "its record has no analysis"
-            plan.append(PlannedRun(spec, tuple(dict.fromkeys(names)), analyse, record, reason))
+            if record is not None and (reason := lacks(record, needed_by)):
+                record = None
+            plan.append(PlannedRun(spec, needed_by, analyse, record, reason))
     return plan
+
+
+def lacks(record: Record, uses: Sequence[str]) -> str:
+    """Why a record does not serve tables and figures, in words; nothing if it does."""
+    absent = [what for name in uses if name in NEEDS for what, there in (NEEDS[name],) if not there(record)]
+    return f"its record has no {absent[0]}" if absent else ""
 
 
 def missing(plan: Sequence[PlannedRun]) -> list[PlannedRun]:
     """What has to be run."""
     return [run for run in plan if run.record is None]
-
-
-def estimate(spec: RunSpec, records: Mapping[RunSpec, Record], hardware: str) -> Estimate | None:
-    """How long a run takes, from records of this hardware; None where they say nothing.
-
-    The same settings with another seed take as long. Failing that, the same model on the same graph with another method
-    or number of negatives gives the scale. Runs that shared the device count by their share of it.
-    """
-    here = [record for record in records.values() if record["hardware"] == hardware]
-    same = [record for record in here if record.spec.settings == spec.settings]
-    if same:
-        return Estimate(statistics.fmean(record.total_seconds / record.beside for record in same), False)
-    place = spec.recipe.rpartition("/")[0]
-    near = [record for record in here if record.spec.recipe.rpartition("/")[0] == place]
-    if near:
-        return Estimate(statistics.fmean(record.total_seconds / record.beside for record in near), True)
-    return None
 
 
 def working_folder(records: Path) -> Path:

@@ -11,21 +11,21 @@ import gc
 import signal
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 from eans.api import Listener
-from eans.errors import EansError
+from eans.errors import EansError, Interrupted
 from eans.files import atomic_write
-from eans.fitting import Interrupted
-from eans.reproduction.plan import PlannedRun
-from eans.reproduction.records import Record, find_record
-from eans.reproduction.running import run_spec
+from eans.reproduction.plan import PlannedRun, lacks
+from eans.reproduction.records import Record, RunSpec, find_record
+from eans.reproduction.running import error_file, run_spec
+from eans.runs import FolderInUse
 
 BETWEEN_REPORTS = 0.2  # seconds
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
@@ -38,7 +38,6 @@ class Settings:
     records: Path
     working: Path
     device: str = "auto"
-    workers: int = 1
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,16 @@ class Event:
 
     Attributes:
         run: which.
-        kind: ``step`` (training has come this far), ``finished``, ``failed``, or ``stopped`` with its state saved.
-        done, total: steps, for ``step``.
+        kind: ``step`` (training has come this far), ``finished``, ``failed``, ``stopped`` with its state saved,
+            ``skipped`` because another process is making it, to be looked at again in the end, or ``elsewhere`` if that
+            one is still at it then.
+        done, total: steps, for ``step`` and ``stopped``.
         record: for ``finished``.
         reason: one line, for ``failed``, and for ``finished`` without having been begun here.
     """
 
     run: PlannedRun
-    kind: Literal["step", "finished", "failed", "stopped"]
+    kind: Literal["step", "finished", "failed", "stopped", "skipped", "elsewhere"]
     done: int = 0
     total: int = 0
     record: Record | None = None
@@ -87,60 +88,76 @@ class Shared:
 
 
 def run_all(runs: Sequence[PlannedRun], settings: Settings, stop: Callable[[], bool]) -> Generator[Event]:
-    """Do the runs in their order, as many at a time as there are workers.
+    """Do the runs in their order, as many at a time as each of them allows.
 
     Once `stop` says True no run begins, and those that train save their state and stop. Closing the iterator ends them
     at once; they go on from their last checkpoint another time. A run whose record somebody else has made meanwhile is
-    not begun.
+    not begun. One that somebody else is making is left for the end.
     """
     shared = Shared()
-    waiting = list(runs)
-    at_a_time = max(1, min(settings.workers, len(waiting)))
+    waiting, skipped, tried = list(runs), list[PlannedRun](), set[RunSpec]()
     workers: list[Worker] = []
     try:
-        while waiting or any(worker.run is not None for worker in workers):
+        while waiting or skipped or any(worker.run is not None for worker in workers):
             if stop():
                 shared.halt()
                 waiting.clear()
-            workers = [worker for worker in workers if not worker.retired]
-            idle = [worker for worker in workers if worker.run is None]
-            while waiting and (idle or len(workers) < at_a_time):
+                skipped.clear()
+            busy = [worker for worker in workers if worker.run is not None]
+            if not waiting and not busy:
+                waiting, skipped = skipped, []
+            while waiting and has_room(waiting[0], [worker.run for worker in busy if worker.run is not None]):
                 run = waiting.pop(0)
                 if (event := made_meanwhile(run, settings.records)) is not None:
                     yield event
                     continue
+                idle = [worker for worker in workers if worker.run is None]
                 if not idle:
                     with signals_blocked():
-                        workers.append(Worker(settings, at_a_time, shared))
-                    idle.append(workers[-1])
-                idle.pop().begin(run)
-            busy = [worker for worker in workers if worker.run is not None]
+                        idle = [Worker(settings, shared)]
+                    workers += idle
+                idle[0].begin(run)
+                busy.append(idle[0])
             shared.busy = len(busy)
             ready = wait([worker.connection for worker in busy], BETWEEN_REPORTS)
             for worker in busy:
                 if worker.connection in ready:
-                    yield worker.read()
+                    event = worker.read()
+                    if event.kind == "skipped" and event.run.spec in tried:
+                        event = Event(event.run, "elsewhere")
+                    elif event.kind == "skipped":
+                        skipped.append(event.run)
+                        tried.add(event.run.spec)
+                    yield event
+            workers = [worker for worker in workers if not worker.retired]
     finally:
         for worker in workers:
             worker.end()
 
 
+def has_room(run: PlannedRun, beside: Sequence[PlannedRun]) -> bool:
+    """May a run begin beside those that are being done?"""
+    return len(beside) < min(other.at_a_time for other in [run, *beside])
+
+
 def made_meanwhile(run: PlannedRun, records: Path) -> Event | None:
-    """A run that somebody else has done since it was planned; not one that is there to replace a record."""
+    """A run that somebody else has done since it was planned, and whose record serves."""
     try:
-        record = None if run.reason else find_record(records, run.spec)
+        record = find_record(records, run.spec)
     except EansError as error:
         return Event(run, "failed", reason=str(error))
-    return Event(run, "finished", record=record, reason="its record was made meanwhile") if record else None
+    if record is None or lacks(record, run.uses):
+        return None
+    return Event(run, "finished", record=record, reason="its record was made meanwhile")
 
 
 class Worker:
     """A process, the connection to it, and the run it is doing. To be made with signals blocked."""
 
-    def __init__(self, settings: Settings, at_a_time: int, shared: Shared) -> None:
+    def __init__(self, settings: Settings, shared: Shared) -> None:
         context = get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, settings, at_a_time, shared), daemon=True)
+        self.process = context.Process(target=work, args=(other, settings, shared), daemon=True)
         self.process.start()
         other.close()  # the process has its own; with this one open, its end would not be noticed
         self.run: PlannedRun | None = None
@@ -199,14 +216,15 @@ def how_it_ended(status: int | None) -> str:
 # --- inside the process ---------------------------------------------------------------------------------------------
 
 
-def work(connection: Connection[Any, Any], settings: Settings, at_a_time: int, shared: Shared) -> None:
+def work(connection: Connection[Any, Any], settings: Settings, shared: Shared) -> None:
     """Do the runs that come through the connection until it is closed."""
     import torch
 
-    torch.set_num_threads(max(1, torch.get_num_threads() // at_a_time))
+    threads = torch.get_num_threads()
     with contextlib.suppress(EOFError, OSError):  # the parent closed the connection, or is gone
         while True:
             run: PlannedRun = connection.recv()
+            torch.set_num_threads(max(1, threads // run.at_a_time))
             connection.send(_do(run, settings, connection, shared))
             gc.collect()
             torch.cuda.empty_cache()  # other processes may want it; does nothing without a GPU
@@ -222,15 +240,17 @@ def _do(run: PlannedRun, settings: Settings, connection: Connection[Any, Any], s
             settings.working,
             device=settings.device,
             analyse=run.analyse,
-            runs_at_a_time=reporter.runs_at_a_time,
+            company=lambda: reporter.company,
             listener=reporter.listener(),
         )
     except Interrupted:
-        return Event(run, "stopped")
+        return Event(run, "stopped", reporter.step, reporter.total)
+    except FolderInUse:
+        return Event(run, "skipped")
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
-        return Event(run, "failed", reason=reason(error, settings.working / f"{run.spec.name}.error.txt"))
+        return Event(run, "failed", reason=reason(error, error_file(run.spec, settings.working)))
     return Event(run, "finished", record=record)
 
 
@@ -249,21 +269,21 @@ def reason(error: Exception, file: Path) -> str:
 
 
 class Reporter:
-    """Tells the parent now and then how far a run is, and hears whether to stop and how many runs there are."""
+    """Tells the parent now and then how far a run is, and hears whether to stop and how many runs there are.
+
+    Attributes:
+        company: how many runs there were, this one included, by how many reports.
+    """
 
     def __init__(self, run: PlannedRun, connection: Connection[Any, Any], shared: Shared) -> None:
         self.run, self.connection, self.shared = run, connection, shared
-        self.total = 0
+        self.step = self.total = 0
         self.told = 0.0
-        self.busy: list[int] = []
+        self.company: Counter[int] = Counter()
 
     def listener(self) -> Listener:
         """What to give to `run_spec`."""
         return Listener(start=self._start, tick=self._tick, stop=self.shared.halted)
-
-    def runs_at_a_time(self) -> float:
-        """How many runs were being done, this one included, on average over the reports."""
-        return round(fmean(self.busy), 1) if self.busy else 1.0
 
     def _start(self, *parts: Any) -> None:
         trainer = parts[-1]
@@ -271,8 +291,9 @@ class Reporter:
         self._tick(trainer.completed)
 
     def _tick(self, step: int) -> None:
+        self.step = step
         now = time.monotonic()
         if now - self.told > BETWEEN_REPORTS or step == self.total:
             self.told = now
-            self.busy.append(max(1, self.shared.busy))
+            self.company[max(1, self.shared.busy)] += 1
             self.connection.send(Event(self.run, "step", step, self.total))

@@ -21,6 +21,8 @@ MAY = {
     "step": POSITIVE,
     "overrides": OVERRIDES,
     **dict.fromkeys(VALUES, NUMBER),
+    "runs": POSITIVE,
+    **dict.fromkeys(("mrr_stderr", "hits10_stderr"), NUMBER),
 }
 NEEDS = {
     "small-n": ("sampler", "negatives", "mrr", "hits10"),
@@ -49,6 +51,8 @@ def _problem(entry: Any) -> str:
     """What is wrong with a cell, in words; nothing if it says what was run and what came out."""
     if found := problem(entry, FIELDS, MAY):
         return found
+    if unknown := [name for name in entry if name not in (*FIELDS, *MAY)]:
+        return f"unknown field '{unknown[0]}'{did_you_mean(unknown[0], [*FIELDS, *MAY])}"
     table = entry["table"]
     if table not in PAPER_TABLES:
         return f"unknown table '{table}'{did_you_mean(table, PAPER_TABLES)}"

@@ -2,6 +2,7 @@
 
 =====================  ============================================================================================
 ``recipe``             its name; with ``overrides`` and ``seed`` it identifies the run
+``run_as``             the recipe and the overrides as they were typed, where the recipe got its present name later
 ``recipe_hash``        of the resolved recipe without its seed; keys at their defaults do not count
 ``commit``             of the source tree
 ``versions``           of eans, PyTorch and Python

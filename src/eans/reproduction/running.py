@@ -8,7 +8,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 from eans import data
 from eans._version import __version__
 from eans.api import Listener, Run, resume, start
-from eans.errors import EansError
+from eans.errors import EansError, UsageError
 from eans.files import make_folder
 from eans.graph import KnowledgeGraph
 from eans.recipes import Recipe, load
 from eans.recipes.build import resolve
 from eans.reproduction.records import Record, RunSpec, current_commit, write_record
 from eans.reproduction.watching import Notes, Watcher
-from eans.runs import RunFolder
+from eans.runs import FolderInUse, RunFolder
 
 SIDES = ("both", "head", "tail")
 
@@ -92,7 +92,8 @@ def describe(spec: RunSpec, run: Run, total_seconds: float) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "steps": facts["steps"],
         "seconds": facts["seconds"],
-        "total_seconds": round(total_seconds, 1),
+        # A process that was killed may not have left all of its time in the notes.
+        "total_seconds": max(round(total_seconds, 1), facts["seconds"]),
         "valid": {side: run.metrics["valid"][side] for side in SIDES},
         "test": {side: run.metrics["test"][side] for side in SIDES},
         "protocol": {name: protocol[name] for name in ("ties", "candidates", "split_sha256")},
@@ -108,7 +109,7 @@ def run_spec(
     *,
     device: str = "auto",
     analyse: bool = False,
-    runs_at_a_time: Callable[[], float] = lambda: 1.0,
+    company: Callable[[], Mapping[int, int]] = dict,
     listener: Listener | None = None,
 ) -> Record:
     """Train and evaluate, write the record, and clear the run folder away.
@@ -120,8 +121,11 @@ def run_spec(
             another recipe, such as an older version of this one, is thrown away.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         analyse: keep the scores of negatives at some steps, and the final order of entities.
-        runs_at_a_time: how many shared the device, asked at the end.
+        company: how many runs there were, by how often that was so; asked now and then.
         listener: callbacks.
+
+    Raises:
+        FolderInUse: another process is making this very run.
     """
     began = time.perf_counter()
     recipe, graph = prepare(spec)
@@ -131,25 +135,48 @@ def run_spec(
             shutil.rmtree(path)
     begun = path.exists()
     make_folder(path, "choose another --records")
-    notes = Notes(path)
+    notes = Notes(path, began, company)
     watch = Watcher(notes, analyse, listener or Listener()).listener()
     try:
         run = resume(path, device, watch) if begun else start(recipe, graph, path, device, watch)
+    except FolderInUse:
+        raise
+    except UsageError as error:
+        if not begun and RunFolder(path).recipe_file.is_file():  # another process was faster
+            raise FolderInUse(f"another process is training in {path}") from error
+        raise
     except BaseException:
-        notes.earlier += time.perf_counter() - began
         with contextlib.suppress(EansError):  # what ended the run matters more
             notes.save()
         raise
-    content = describe(spec, run, notes.earlier + time.perf_counter() - began)
+    content = describe(spec, run, notes.total_seconds)
     content["seconds"] = round(content["seconds"] - notes.seconds, 3)
-    content["runs_at_a_time"] = runs_at_a_time()
+    content["runs_at_a_time"] = notes.runs_at_a_time
     if analyse:
         content["analysis"] = [notes.looks[step] for step in sorted(notes.looks)]
         if notes.order is not None:
             content["order"] = notes.order
     record = write_record(records, spec, content)
     shutil.rmtree(path, ignore_errors=True)
+    error_file(spec, working).unlink(missing_ok=True)
     return record
+
+
+def error_file(spec: RunSpec, working: Path) -> Path:
+    """Where a run that failed for a reason that nobody foresaw leaves its traceback."""
+    return working / f"{spec.name}.error.txt"
+
+
+def saved_step(spec: RunSpec, working: Path) -> int:
+    """The step from which a run that was begun before would go on; 0 where it would start."""
+    path = working / spec.name
+    try:
+        name = load(spec.recipe, spec.overrides).data.name or data.bundled_name()
+        if not path.is_dir() or data.info(name).folder is None:
+            return 0
+        return RunFolder(path).saved_step() if _can_continue(path, prepare(spec)[0]) else 0
+    except EansError:  # the run itself will say what is wrong
+        return 0
 
 
 def _can_continue(path: Path, recipe: Recipe) -> bool:

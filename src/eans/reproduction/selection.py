@@ -14,8 +14,11 @@ from eans.reproduction.published import read_published
 from eans.reproduction.tables import PAPER_TABLES, TABLES
 
 FIGURES = ("small-n", "negative-cdf", "substitution-histogram", "order")
-# What a cell may be chosen by.
-KEYS = ("dataset", "model", "sampler", "self_adversarial", "negatives", "gaussian", "substitution", "own", "step")
+# What a cell may be chosen by, as it is typed; the questions of the table choices go by their short names.
+KEYS = (
+    *("dataset", "model", "method", "sampler", "negatives", "self_adversarial", "gaussian", "substitution"),
+    *("step", "own", "question"),
+)
 DRAWN_MODELS = ("transe", "complex")  # the small-n figure's
 
 
@@ -58,13 +61,14 @@ def select(cells: Sequence[Cell], names: Sequence[str] = (), only: str = "") -> 
     drawn = {name: tuple(cell for cell in drawn_from(name, cells) if _fulfils(cell, wanted)) for name in figures}
     chosen = tuple(cell for cell in cells if cell.table in asked and _fulfils(cell, wanted))
     if not chosen and not any(drawn.values()):
-        raise UsageError(f"no cell of {', '.join(names) or 'the paper'} fulfils --only {only}")
+        condition = f"fulfils --only {only}" if wanted else "is among these cells"
+        raise UsageError(f"no cell of {', '.join(names) or 'the paper'} {condition}")
     return Selection(chosen, tuple(name for name in figures if drawn[name]), drawn)
 
 
 def conditions(text: str, cells: Iterable[Cell]) -> dict[str, set[str]]:
     """``"model=rotate,model=transe,dataset=wn18rr"`` -> the values allowed for each key, checked against the cells."""
-    values = {key: {written(cell[key]) for cell in cells if key in cell.fields} for key in KEYS}
+    values = {key: {written(cell, key) for cell in cells} - {""} for key in KEYS}
     wanted: dict[str, set[str]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, separator, value = (piece.strip() for piece in part.partition("="))
@@ -82,13 +86,15 @@ def conditions(text: str, cells: Iterable[Cell]) -> dict[str, set[str]]:
     return wanted
 
 
-def written(value: object) -> str:
-    """A field as it is typed: ``true``, ``16``, ``rotate``."""
-    return str(value).lower()
+def written(cell: Cell, key: str) -> str:
+    """What a cell has for a key, as it is typed: ``true``, ``16``, ``rotate``; nothing where it has none."""
+    if key == "method":
+        return cell.method
+    return str(cell.get("question_id" if key == "question" else key, "")).lower()
 
 
 def _fulfils(cell: Cell, wanted: Mapping[str, set[str]]) -> bool:
-    return all(key in cell.fields and written(cell[key]) in values for key, values in wanted.items())
+    return all(written(cell, key) in values for key, values in wanted.items())
 
 
 def drawn_from(figure: str, cells: Iterable[Cell]) -> list[Cell]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,6 +24,7 @@ from eans.training import Trainer
 STEPS = (1_000, 10_000)  # and the last one: those of the paper's table
 # The table's means are over the 1,000 steps that end there. So often on the way, so many batches are looked at.
 SPAN, EVERY, BATCHES = 1_000, 50, 20
+BETWEEN_SAVES = 10.0  # seconds
 MEANS = ("positive_score", "valid_score", "negative_score")
 DIGITS = 6
 
@@ -33,25 +36,54 @@ class Notes:
         looks: analyses by step, each with the ``seconds`` it took.
         glances: mean scores by step, on the way to the looks; these too have ``seconds``.
         order: the final line of entities, if the sampler has one.
-        earlier: seconds of the sessions before this one.
+        earlier: seconds of the sessions before this one, as far as they were saved.
+        company: how many runs there were, this one included, by how many of the reports said so in those sessions.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, began: float, company: Callable[[], Mapping[int, int]] = dict) -> None:
+        """Read the notes, if there are some.
+
+        Args:
+            folder: of the run.
+            began: when this session did, by `time.perf_counter`.
+            company: of this session, asked when the notes are saved.
+        """
+        self.began = self.saved_at = began
         self.file = folder / "notes.json"
         content = json.loads(self.file.read_text("utf-8")) if self.file.is_file() else {}
         self.looks: dict[int, dict[str, Any]] = {look["step"]: look for look in content.get("looks", [])}
         self.glances: dict[int, dict[str, Any]] = {glance["step"]: glance for glance in content.get("glances", [])}
         self.order: dict[str, Any] | None = content.get("order")
         self.earlier: float = content.get("earlier", 0.0)
+        self.company = Counter({int(runs): reports for runs, reports in content.get("company", {}).items()})
+        self._company_now = company
+
+    @property
+    def total_seconds(self) -> float:
+        """Of all sessions, up to now."""
+        return self.earlier + time.perf_counter() - self.began
+
+    @property
+    def runs_at_a_time(self) -> float:
+        """How many runs shared the device, this one included, on average over all sessions."""
+        reports = self.company + Counter(self._company_now())
+        return round(sum(runs * count for runs, count in reports.items()) / reports.total(), 1) if reports else 1.0
+
+    def save_now_and_then(self) -> None:
+        """What a process that is killed should not take with it."""
+        if time.perf_counter() - self.saved_at > BETWEEN_SAVES:
+            self.save()
 
     def save(self) -> None:
         """Replace the file; without a folder yet, there is nothing to keep."""
+        self.saved_at = time.perf_counter()
         if self.file.parent.is_dir():
             content = {
                 "looks": list(self.looks.values()),
                 "glances": list(self.glances.values()),
                 "order": self.order,
-                "earlier": self.earlier,
+                "earlier": self.total_seconds,
+                "company": self.company + Counter(self._company_now()),
             }
             atomic_write(self.file, (json.dumps(content) + "\n").encode())
 
@@ -93,6 +125,7 @@ class Watcher:
             if step in ends:
                 self._look(self.analyst, step)
         self.inner.tick(step)
+        self.notes.save_now_and_then()
 
     def _glance(self) -> None:
         began = time.perf_counter()

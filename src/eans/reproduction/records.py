@@ -71,13 +71,6 @@ class RunSpec:
             name = f"{name[: LONGEST_NAME - 32]}--{digest}--seed{self.seed}"
         return name
 
-    @property
-    def command(self) -> str:
-        """What to type to train it once more, by itself."""
-        return " ".join(
-            ["eans train", self.recipe, *(f"--set {text}" for text in self.overrides), f"--seed {self.seed}"]
-        )
-
 
 @dataclass(frozen=True)
 class Record:

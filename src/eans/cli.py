@@ -206,8 +206,9 @@ TablesArgument = Annotated[
     typer.Argument(
         metavar="[TABLE|FIGURE]...",
         help="The paper's tables: main, variance, small-n, one-negative, ablation, score-gap; its figures: small-n,"
-        " negative-cdf, substitution-histogram. More: the figure order (the line of entities), the tables best (the best"
-        " recipes against the best published) and choices (what the paper leaves open). Default: the paper's, and order.",
+        " negative-cdf, substitution-histogram. More: the figure order (the line of entities); the tables best (the"
+        " best recipes against the best published) and choices (what the paper leaves open). Default: the paper's, and"
+        " order.",
     ),
 ]
 

@@ -115,14 +115,14 @@ def verdicts(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
 def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
     """The questions with a run besides their base, each with what it is about; then those that wait for one."""
     shown: list[Outcome] = []
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, dict[str, None]] = {}  # where, each place once
     bases = grouped(outcomes, lambda outcome: f"{outcome.cell['question']}: {compared_with(outcome)}")
     for base, *others in bases.values():
         if any(outcome.records for outcome in others):
             shown += [base, *others]
         else:
             place = f"{dataset(base.cell)} {model(base.cell)}"
-            waiting.setdefault(base.cell["question"], []).append(place)
+            waiting.setdefault(base.cell["question"], {})[place] = None
     parts = [f"`eans report {table}` shows all of them; nothing is judged.", note]
     about, texts = question_texts(), LAYOUTS[table].page(shown)
     for question, text in texts.items():

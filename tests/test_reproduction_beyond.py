@@ -301,12 +301,12 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
     assert r"exact & .4700 & $-$.0200 & .5600 & 3500 & .4710 & 0 \\" in latex
     assert latex.count("\\end{tabular}") == 4
     rows = list(csv.DictReader(io.StringIO(report("csv"))))
-    assert len(rows) == 7
-    assert rows[3]["overrides"] == "sampler.known_true=exact"
-    assert float(rows[3]["difference_mrr"]) == pytest.approx(-0.02)
+    assert len(rows) == 9
+    assert rows[5]["overrides"] == "sampler.known_true=exact"
+    assert float(rows[5]["difference_mrr"]) == pytest.approx(-0.02)
     cells = json.loads(report("json"))
-    assert cells[3]["base"] == LABELS.settings
-    assert cells[3]["measured"] == {"mr": 3500.0, "mrr": 0.47, "hits10": 0.56, "valid_mrr": 0.471}
+    assert cells[5]["base"] == LABELS.settings
+    assert cells[5]["measured"] == {"mr": 3500.0, "mrr": 0.47, "hits10": 0.56, "valid_mrr": 0.471}
     assert {cell["pass"] for cell in cells} == {None}
 
 

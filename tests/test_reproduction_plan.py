@@ -220,7 +220,7 @@ def test_times_in_words() -> None:
 
 
 def planned(recipe: str = TRANSE, *overrides: str, seed: int = 0) -> PlannedRun:
-    return PlannedRun(RunSpec(recipe, overrides, seed), ("main",), False, None)
+    return PlannedRun(RunSpec(recipe, overrides, seed), ("main",), (), None)
 
 
 SMALL = "sampler.negatives=16"
@@ -235,7 +235,7 @@ MIXED = [
 
 def test_small_runs_go_together() -> None:
     runs = with_workers(MIXED, None, sharing=True)
-    assert [(MIXED.index(PlannedRun(run.spec, run.uses, False, None)), run.at_a_time) for run in runs] == [
+    assert [(MIXED.index(PlannedRun(run.spec, run.uses, (), None)), run.at_a_time) for run in runs] == [
         *((1, 3), (2, 3), (0, 1)),
         *((4, 3), (3, 1)),
     ]

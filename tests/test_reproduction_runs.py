@@ -22,22 +22,23 @@ import torch
 import eans as library
 from eans import display_runs
 from eans.api import Listener
-from eans.errors import Interrupted, RunError, UsageError
+from eans.errors import Interrupted, RunError
 from eans.inspection.analysis import Analyst
 from eans.recipes import Recipe, load
 from eans.recipes.build import build_trainer, resolve
 from eans.recipes.schema import TrainSection
-from eans.reproduction import Record, RunSpec, read_records, running, watching
+from eans.reproduction import Record, RunSpec, pool, read_records, running, watching
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.order import describe_order, principal_axes, similarity
 from eans.reproduction.plan import PlannedRun
 from eans.reproduction.pool import Event, Reporter, Settings, Shared, has_room, how_it_ended, reason, run_all
-from eans.reproduction.running import error_file, outdated, prepare, recipe_hash, run_spec
+from eans.reproduction.running import error_file, making, outdated, prepare, recipe_hash, run_spec
 from eans.runs import FolderInUse, RunFolder
 from helpers_reproduction import TINY, call, keep, tiny_cell, write_cells
 from helpers_runs import COMMAND, environment, one_line, ring_graph
 
 SPEC = RunSpec("wordnet-core/transe/eans", TINY)
+LOOKS = (5, 10)
 FIELDS = {
     *("recipe", "overrides", "seed", "recipe_hash", "commit", "versions", "hardware", "device", "date", "steps"),
     *("seconds", "total_seconds", "runs_at_a_time", "valid", "test", "protocol", "curve", "losses"),
@@ -58,7 +59,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture
 def analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks early enough for a run of twenty steps, with glances on the way."""
-    for name, value in (("STEPS", (5, 10)), ("SPAN", 4), ("EVERY", 2), ("BATCHES", 3)):
+    for name, value in (("SPAN", 4), ("EVERY", 2), ("BATCHES", 3)):
         monkeypatch.setattr(watching, name, value)
 
 
@@ -102,7 +103,7 @@ def test_records_of_recipes_that_have_changed_are_found(plain: dict[str, Any]) -
 
 @pytest.mark.usefixtures("analysis")
 def test_looking_leaves_the_run_as_it_was(plain: dict[str, Any], tmp_path: Path) -> None:
-    record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", analyse=True)
+    record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", looks=LOOKS)
     assert record["test"] == plain["test"]
     assert record["losses"] == plain["losses"]
     assert [look["step"] for look in record["analysis"]] == [5, 10, 20]
@@ -125,7 +126,7 @@ def test_scores_are_means_over_the_steps_before(tmp_path: Path) -> None:
         seen[step] = analysts[0].analyse()
 
     listener = Listener(lambda _, graph, trainer: analysts.append(Analyst(trainer, graph, 3)), tick=tick)
-    record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", analyse=True, listener=listener)
+    record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", looks=LOOKS, listener=listener)
     for look, steps in zip(record["analysis"], [(2, 4, 5), (8, 10), (18, 20)], strict=True):
         for name in ("positive_score", "negative_score"):
             assert look[name] == pytest.approx(sum(seen[step][name] for step in steps) / len(steps), rel=1e-5)
@@ -144,7 +145,7 @@ def untimed(looks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_an_interrupted_run_goes_on_and_keeps_what_it_saw(plain: dict[str, Any], tmp_path: Path) -> None:
     folders = (tmp_path / "records", tmp_path / "working")
     with pytest.raises(Interrupted):  # between two glances of the second look
-        run_spec(SPEC, *folders, device="cpu", analyse=True, listener=stop_after(9))
+        run_spec(SPEC, *folders, device="cpu", looks=LOOKS, listener=stop_after(9))
     assert read_records(folders[0]) == {}
     assert (folders[1] / SPEC.name / "checkpoint.safetensors").is_file()
     notes = folders[1] / SPEC.name / "notes.json"
@@ -156,9 +157,9 @@ def test_an_interrupted_run_goes_on_and_keeps_what_it_saw(plain: dict[str, Any],
     content["looks"].append({**content["looks"][0], "step": 10, "seconds": 50.0})
     notes.write_text(json.dumps({**content, "earlier": 1000.0}), "utf-8")
     first: list[int] = []
-    record = run_spec(SPEC, *folders, device="cpu", analyse=True, listener=Listener(tick=first.append))
+    record = run_spec(SPEC, *folders, device="cpu", looks=LOOKS, listener=Listener(tick=first.append))
     assert first[0] == 10
-    undisturbed = run_spec(SPEC, tmp_path / "other", tmp_path / "elsewhere", device="cpu", analyse=True)
+    undisturbed = run_spec(SPEC, tmp_path / "other", tmp_path / "elsewhere", device="cpu", looks=LOOKS)
     assert untimed(record["analysis"]) == untimed(undisturbed["analysis"])
     assert record["order"] == undisturbed["order"]
     assert record["test"] == plain["test"]
@@ -177,22 +178,48 @@ def test_a_run_of_another_recipe_is_not_continued(plain: dict[str, Any], tmp_pat
     assert run_spec(SPEC, tmp_path / "records", working, device="cpu")["test"] == plain["test"]
 
 
-def test_a_folder_that_another_process_works_in_is_left_alone(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "working" / SPEC.name)
-    folder.path.mkdir(parents=True)
-    with folder.lock(), pytest.raises(FolderInUse, match="another process is training"):
-        run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu")
-    assert [path.name for path in folder.path.iterdir()] == [".lock"]
+def test_one_process_at_a_time_makes_a_run(tmp_path: Path) -> None:
+    with making(SPEC, tmp_path):
+        with (
+            pytest.raises(FolderInUse, match=f"^another process is making {re.escape(SPEC.key)}$"),
+            making(SPEC, tmp_path),
+        ):
+            pass
+        with making(RunSpec(SPEC.recipe, seed=1), tmp_path):  # another run is nobody's business
+            pass
+    with making(SPEC, tmp_path):
+        pass
 
 
-def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(*_: object) -> None:
-        (tmp_path / "working" / SPEC.name / "recipe.toml").touch()
-        raise UsageError("exists already")
+@pytest.mark.parametrize("place", ["describe", "write_record"])
+def test_nobody_comes_between_evaluation_and_record(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training is over then, and the folder of the run is about to go."""
+    settings, run = Settings(tmp_path / "records", tmp_path / "working", "cpu"), planned()
+    others: list[Event] = []
+    original = getattr(running, place)
 
-    monkeypatch.setattr(running, "start", start)
-    with pytest.raises(FolderInUse, match="another process is training"):
-        run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu")
+    def slowly(*arguments: Any) -> Any:
+        others.extend(Event(run, event.kind) for event in run_all([run], settings, lambda: False))
+        return original(*arguments)
+
+    monkeypatch.setattr(running, place, slowly)
+    assert do_here(run, settings).kind == "finished"
+    assert [event.kind for event in others] == ["skipped", "elsewhere"]
+    assert len(read_records(settings.records)) == 1
+    monkeypatch.undo()
+    (event,) = run_all([run], settings, lambda: False)
+    assert (event.kind, event.reason) == ("finished", "its record was made meanwhile")
+
+
+def test_a_record_that_came_while_a_process_started_is_taken(tmp_path: Path) -> None:
+    settings, run = Settings(tmp_path / "records", tmp_path / "working", "cpu"), planned()
+    keep(settings.records, run.spec, 0.5)
+    event = do_here(run, settings)
+    assert (event.kind, event.reason) == ("finished", "its record was made meanwhile")
+    assert event.record is not None
+    assert event.record.test["mrr"] == 0.5
 
 
 def test_time_of_a_process_that_was_killed_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +271,15 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 # --- the pool -------------------------------------------------------------------------------------------------------
 
 
+def do_here(run: PlannedRun, settings: Settings) -> Event:
+    """What a process of the pool does, in this one."""
+    here, there = multiprocessing.Pipe()
+    with here, there:
+        return pool._do(run, settings, there, Shared())
+
+
 def planned(*overrides: str, seed: int = 0) -> PlannedRun:
-    return PlannedRun(RunSpec("wordnet-core/transe/uniform", (*TINY, *overrides), seed), ("main",), False, None)
+    return PlannedRun(RunSpec("wordnet-core/transe/uniform", (*TINY, *overrides), seed), ("main",), (), None)
 
 
 def test_a_killed_process_fails_its_run_alone(tmp_path: Path) -> None:

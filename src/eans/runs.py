@@ -46,6 +46,24 @@ class FolderInUse(RunError):
     """Another process is at work in a run folder; there is nothing to mend, only to wait for."""
 
 
+def take_lock(path: Path, taken: str) -> IO[str]:
+    """A file that this process alone has locked, until it is closed.
+
+    Raises:
+        FolderInUse: with the words `taken`, where another process has the lock.
+    """
+    try:
+        file = path.open("w")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise FolderInUse(taken) from None
+    return file
+
+
 class RunFolder:
     """A run on disk. Use `create` for a new one and `open` for one that exists."""
 
@@ -97,16 +115,7 @@ class RunFolder:
         """Take the lock, unless this object has it already."""
         if self._lock_file is not None:
             return
-        try:
-            file = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise cannot_write(self.path / ".lock", error) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise FolderInUse(f"another process is training in {self.path}") from None
-        self._lock_file = file
+        self._lock_file = take_lock(self.path / ".lock", f"another process is training in {self.path}")
         for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while it wrote
             leftover.unlink(missing_ok=True)
 

@@ -30,7 +30,7 @@ class PlannedRun:
     Attributes:
         spec: what to run.
         uses: the tables and figures that need it.
-        analyse: keep the scores of its negatives on the way, which a table or a figure of the paper shows.
+        looks: steps at which the scores of its negatives are kept, for a table or a figure; none: they are not kept.
         record: it has one that serves; None if it has to be run.
         reason: why a record that is there does not serve.
         saved: the step that it goes on from, if it was begun before.
@@ -39,7 +39,7 @@ class PlannedRun:
 
     spec: RunSpec
     uses: tuple[str, ...]
-    analyse: bool
+    looks: tuple[int, ...]
     record: Record | None
     reason: str = ""
     saved: int = 0
@@ -58,7 +58,10 @@ def make_plan(
         records: of the runs that were made before.
     """
     uses: dict[RunSpec, list[str]] = {}
-    analysed = {cell.run().settings for cell in cells if cell.table == "score-gap"}
+    looks: dict[str, list[int]] = {}
+    for cell in cells:
+        if cell.table == "score-gap":
+            looks.setdefault(cell.run().settings, []).append(cell["step"])
     for cell in selection.cells:
         uses.setdefault(cell.run(), []).append(cell.table)
     for figure in selection.figures:
@@ -71,17 +74,22 @@ def make_plan(
             if not needed_by:
                 continue
             spec = RunSpec(first.recipe, first.overrides, seed)
-            analyse = spec.settings in analysed
+            steps = tuple(sorted(set(looks.get(spec.settings, ()))))
             record, reason = records.get(spec), ""
-            if record is not None and (reason := lacks(record, needed_by)):
+            if record is not None and (reason := lacks(record, needed_by, steps)):
                 record = None
-            plan.append(PlannedRun(spec, needed_by, analyse, record, reason))
+            plan.append(PlannedRun(spec, needed_by, steps, record, reason))
     return plan
 
 
-def lacks(record: Record, uses: Sequence[str]) -> str:
+def lacks(record: Record, uses: Sequence[str], looks: Sequence[int] = ()) -> str:
     """Why a record does not serve tables and figures, in words; nothing if it does."""
     absent = [what for name in uses if name in NEEDS for what, there in (NEEDS[name],) if not there(record)]
+    if "score-gap" in uses:
+        seen = {look["step"] for look in record.get("analysis", ())}
+        absent += [
+            f"analysis at step {step:,}" for step in looks if step not in seen and step <= record.get("steps", step)
+        ]
     return f"its record has no {absent[0]}" if absent else ""
 
 

@@ -24,7 +24,7 @@ from eans.errors import EansError, Interrupted
 from eans.files import atomic_write
 from eans.reproduction.plan import PlannedRun, lacks
 from eans.reproduction.records import Record, RunSpec, find_record
-from eans.reproduction.running import error_file, run_spec
+from eans.reproduction.running import error_file, making, run_spec
 from eans.runs import FolderInUse
 
 BETWEEN_REPORTS = 0.2  # seconds
@@ -106,16 +106,16 @@ def run_all(runs: Sequence[PlannedRun], settings: Settings, stop: Callable[[], b
             busy = [worker for worker in workers if worker.run is not None]
             if not waiting and not busy:
                 waiting, skipped = skipped, []
-            while waiting and has_room(waiting[0], [worker.run for worker in busy if worker.run is not None]):
+            while waiting and has_room(waiting[0], [worker.run for worker in busy if worker.run]):
                 run = waiting.pop(0)
                 if (event := made_meanwhile(run, settings.records)) is not None:
                     yield event
                     continue
-                idle = [worker for worker in workers if worker.run is None]
+                idle = [worker for worker in workers if worker.run is None and worker.process.is_alive()]
                 if not idle:
                     with signals_blocked():
                         idle = [Worker(settings, shared)]
-                    workers += idle
+                        workers += idle
                 idle[0].begin(run)
                 busy.append(idle[0])
             shared.busy = len(busy)
@@ -146,7 +146,7 @@ def made_meanwhile(run: PlannedRun, records: Path) -> Event | None:
         record = find_record(records, run.spec)
     except EansError as error:
         return Event(run, "failed", reason=str(error))
-    if record is None or lacks(record, run.uses):
+    if record is None or lacks(record, run.uses, run.looks):
         return None
     return Event(run, "finished", record=record, reason="its record was made meanwhile")
 
@@ -234,15 +234,18 @@ def _do(run: PlannedRun, settings: Settings, connection: Connection[Any, Any], s
     """One run from start to end, and how it ended."""
     reporter = Reporter(run, connection, shared)
     try:
-        record = run_spec(
-            run.spec,
-            settings.records,
-            settings.working,
-            device=settings.device,
-            analyse=run.analyse,
-            company=lambda: reporter.company,
-            listener=reporter.listener(),
-        )
+        with making(run.spec, settings.working):
+            if (event := made_meanwhile(run, settings.records)) is not None:
+                return event
+            record = run_spec(
+                run.spec,
+                settings.records,
+                settings.working,
+                device=settings.device,
+                looks=run.looks,
+                company=lambda: reporter.company,
+                listener=reporter.listener(),
+            )
     except Interrupted:
         return Event(run, "stopped", reporter.step, reporter.total)
     except FolderInUse:

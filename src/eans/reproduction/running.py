@@ -8,7 +8,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 from eans import data
 from eans._version import __version__
 from eans.api import Listener, Run, resume, start
-from eans.errors import EansError, UsageError
+from eans.errors import EansError
 from eans.files import make_folder
 from eans.graph import KnowledgeGraph
 from eans.recipes import Recipe, load
 from eans.recipes.build import resolve
 from eans.reproduction.records import Record, RunSpec, current_commit, write_record
 from eans.reproduction.watching import Notes, Watcher
-from eans.runs import FolderInUse, RunFolder
+from eans.runs import RunFolder, take_lock
 
 SIDES = ("both", "head", "tail")
 
@@ -108,7 +108,7 @@ def run_spec(
     working: Path,
     *,
     device: str = "auto",
-    analyse: bool = False,
+    looks: Sequence[int] = (),
     company: Callable[[], Mapping[int, int]] = dict,
     listener: Listener | None = None,
 ) -> Record:
@@ -120,31 +120,25 @@ def run_spec(
         working: where the run's folder is while it is not done. A run that was interrupted continues there; one of
             another recipe, such as an older version of this one, is thrown away.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        analyse: keep the scores of negatives at some steps, and the final order of entities.
+        looks: steps at which the scores of negatives are kept; if there are any, those at the last step are too, and
+            the final order of entities.
         company: how many runs there were, by how often that was so; asked now and then.
         listener: callbacks.
 
-    Raises:
-        FolderInUse: another process is making this very run.
+    To be called by one process at a time: see `making`.
     """
     began = time.perf_counter()
     recipe, graph = prepare(spec)
     path = working / spec.name
     if path.exists() and not _can_continue(path, recipe):
-        with RunFolder(path).lock():  # nobody is at work in it
+        with RunFolder(path).lock():  # nobody goes on with it by `eans train --resume`
             shutil.rmtree(path)
     begun = path.exists()
     make_folder(path, "choose another --records")
     notes = Notes(path, began, company)
-    watch = Watcher(notes, analyse, listener or Listener()).listener()
+    watch = Watcher(notes, looks, listener or Listener()).listener()
     try:
         run = resume(path, device, watch) if begun else start(recipe, graph, path, device, watch)
-    except FolderInUse:
-        raise
-    except UsageError as error:
-        if not begun and RunFolder(path).recipe_file.is_file():  # another process was faster
-            raise FolderInUse(f"another process is training in {path}") from error
-        raise
     except BaseException:
         with contextlib.suppress(EansError):  # what ended the run matters more
             notes.save()
@@ -152,7 +146,7 @@ def run_spec(
     content = describe(spec, run, notes.total_seconds)
     content["seconds"] = round(content["seconds"] - notes.seconds, 3)
     content["runs_at_a_time"] = notes.runs_at_a_time
-    if analyse:
+    if looks:
         content["analysis"] = [notes.looks[step] for step in sorted(notes.looks)]
         if notes.order is not None:
             content["order"] = notes.order
@@ -160,6 +154,20 @@ def run_spec(
     shutil.rmtree(path, ignore_errors=True)
     error_file(spec, working).unlink(missing_ok=True)
     return record
+
+
+@contextlib.contextmanager
+def making(spec: RunSpec, working: Path) -> Iterator[None]:
+    """What one process does here about a run, from looking for its record to writing it, no other does meanwhile.
+
+    Raises:
+        FolderInUse: another process is at it.
+    """
+    make_folder(working, "choose another --records")
+    # Beside the run's folder, and left behind: a file that comes and goes could be locked twice.
+    file = take_lock(working / f"{spec.name}.lock", f"another process is making {spec.key}")
+    with contextlib.closing(file):
+        yield
 
 
 def error_file(spec: RunSpec, working: Path) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,8 +21,8 @@ from eans.recipes import Recipe
 from eans.reproduction.order import describe_order
 from eans.training import Trainer
 
-STEPS = (1_000, 10_000)  # and the last one: those of the paper's table
-# The table's means are over the 1,000 steps that end there. So often on the way, so many batches are looked at.
+# The means of the table score-gap are over the 1,000 steps that end at a look. So often on the way, so many batches are
+# looked at.
 SPAN, EVERY, BATCHES = 1_000, 50, 20
 BETWEEN_SAVES = 10.0  # seconds
 MEANS = ("positive_score", "valid_score", "negative_score")
@@ -100,10 +100,13 @@ class Notes:
 
 
 class Watcher:
-    """Listens to a run: analyses its negatives when it is time, and passes everything on to another listener."""
+    """Listens to a run: analyses its negatives when it is time, and passes everything on to another listener.
 
-    def __init__(self, notes: Notes, analyse: bool, inner: Listener) -> None:
-        self.notes, self.analyse, self.inner = notes, analyse, inner
+    It looks at the steps `looks`, if there are any, and at the last one.
+    """
+
+    def __init__(self, notes: Notes, looks: Sequence[int], inner: Listener) -> None:
+        self.notes, self.looks, self.inner = notes, looks, inner
         self.analyst: Analyst | None = None
 
     def listener(self) -> Listener:
@@ -113,13 +116,13 @@ class Watcher:
 
     def _start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
         self.notes.rewind(trainer.completed)
-        if self.analyse:
+        if self.looks:
             self.analyst, self.glancer = Analyst(trainer, graph), Analyst(trainer, graph, BATCHES)
         self.inner.start(recipe, graph, trainer)
 
     def _tick(self, step: int) -> None:
         if self.analyst is not None:
-            ends = (*STEPS, self.analyst.trainer.schedule.steps)
+            ends = (*self.looks, self.analyst.trainer.schedule.steps)
             if step in ends or (step % EVERY == 0 and any(end - SPAN < step < end for end in ends)):
                 self._glance()
             if step in ends:

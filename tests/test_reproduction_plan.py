@@ -42,7 +42,7 @@ ORDER = {"entities": 2, "points": [[0, 1, 1]], "explained": [0.5, 0.5], "similar
 @pytest.mark.parametrize(
     ("name", "fields", "without"),
     [
-        ("score-gap", {"analysis": [LOOK]}, "analysis"),
+        ("score-gap", {"analysis": [{**LOOK, "step": step} for step in (1000, 10_000, 100_000)]}, "analysis"),
         ("negative-cdf", {"analysis": [{**LOOK, "cdf": [0.5, 1.0]}]}, "analysis"),
         ("substitution-histogram", {"analysis": [{**LOOK, "substitution": {}}]}, "analysis of substitution scores"),
         ("order", {"analysis": [LOOK], "order": ORDER}, "order of entities"),
@@ -56,6 +56,16 @@ def test_a_record_must_have_what_is_shown(name: str, fields: dict[str, object], 
     assert (run.spec, run.record, run.reason) == (spec, None, f"its record has no {without}")
     (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec, **fields)))
     assert (run.record is not None, run.reason) == (True, "")
+
+
+def test_scores_must_be_of_the_steps_that_are_shown() -> None:
+    selection = select(CELLS, ["score-gap"], "sampler=eans")
+    looks = [{**LOOK, "step": step} for step in (1000, 10_000)]
+    (run,) = make_plan(selection, CELLS, 1, memory(made_up(RunSpec(TRANSE), analysis=looks)))
+    assert (run.record, run.reason) == (None, "its record has no analysis at step 100,000")
+    # One that a run never comes to is not waited for.
+    (run,) = make_plan(selection, CELLS, 1, memory(made_up(RunSpec(TRANSE), analysis=looks, steps=20_000)))
+    assert run.record is not None
 
 
 def test_the_order_is_drawn_from_one_seed() -> None:

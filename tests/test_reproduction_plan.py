@@ -13,7 +13,7 @@ import pytest
 from eans.display_reproduction import parse_workers, report_command, sharing_hint, time_in_words
 from eans.errors import UsageError
 from eans.reproduction import Record, RunSpec, read_cells, read_records, select
-from eans.reproduction.estimates import Estimate, estimate, steps_and_units
+from eans.reproduction.estimates import ON_A_CPU, ON_A_GPU, Estimate, estimate, steps_and_units, units_left
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.plan import PlannedRun, make_plan
 from eans.reproduction.published import FIELDS, MAY, read_published
@@ -166,11 +166,11 @@ def test_the_nearest_records_count() -> None:
         speeds = {spec: 1.0 if place == nearest else 50.0 for place, spec in enumerate(near) if place >= nearest}
         records = memory(
             *(
-                made_up(spec, total_seconds=speed * 1e-12 * math.prod(steps_and_units(spec)))
+                made_up(spec, total_seconds=speed * 1e-12 * math.prod(steps_and_units(spec, ON_A_GPU)))
                 for spec, speed in speeds.items()
             )
         )
-        expected = 1e-12 * math.prod(steps_and_units(RunSpec(TRANSE)))
+        expected = 1e-12 * math.prod(steps_and_units(RunSpec(TRANSE), ON_A_GPU))
         assert guess(records, TRANSE) == (pytest.approx(expected), True, "Abacus")
 
 
@@ -216,6 +216,19 @@ def test_records_foretell_each_other() -> None:
         errors.append(abs(math.log(found.seconds / itself.seconds)))
     assert statistics.quantiles(errors, n=3)[1] < math.log(1.25)
     assert max(errors) < math.log(4)
+
+
+def test_small_steps_cost_next_to_nothing_on_a_cpu() -> None:
+    """From runs of the bundled graph to one of the paper's, whose steps have a thousand times the pairs."""
+    small, large = RunSpec("wordnet-core/transe/uniform", ("train.steps=1000",)), RunSpec(TRANSE)
+    ratios = []
+    for device, of in (("cpu", ON_A_CPU), ("cuda", ON_A_GPU)):
+        records = memory(made_up(small, total_seconds=10.0, device=device))
+        found = estimate(large, records, "Abacus")
+        assert found is not None
+        assert found.seconds == pytest.approx(10.0 * units_left(large, of=of) / units_left(small, of=of))
+        ratios.append(found.seconds)
+    assert ratios[0] > 10 * ratios[1]
 
 
 def test_times_in_words() -> None:

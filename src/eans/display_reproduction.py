@@ -76,7 +76,7 @@ def reproduce_with_display(
         for name in sorted(graphs):
             data.get(name or data.bundled_name(), progress=report)
     from_here = all(guess is not None and guess.hardware == hardware for guess in estimates.values())
-    work = needed if any(needed.values()) else {run.spec: units_left(run.spec, run.saved) for run in todo}
+    work = needed if any(needed.values()) else {run.spec: units_left(run.spec, run.saved) or None for run in todo}
     display = RunsDisplay(todo, Forecast(work, BELIEF if from_here else 0.0))
     try:
         display.follow(Settings(records, working, device))

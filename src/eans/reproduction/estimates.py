@@ -19,10 +19,23 @@ from eans.recipes import Recipe, load
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.sharing import SHARING_GAIN, has_few_negatives
 
-# Units per step, per parameter, and per number of a candidate that is part of a matrix product.
-STEP, PARAMETER, IN_PRODUCT = 1.6e8, 15.0, 1 / 16
+IN_PRODUCT = 1 / 16  # units per number of a candidate that is part of a matrix product
 # EANS compares a row, which is read once, with three queries; for dot products two of them fold into one.
 THREE_QUERIES, TWO_QUERIES = 2.0, 1.2
+
+
+class Costs(NamedTuple):
+    """Units per step and per parameter.
+
+    A GPU does so many pairs at once that what else there is counts for more. Chosen by the records of whole runs on an
+    H200, and by `records/cpu-speed.json`.
+    """
+
+    step: float
+    parameter: float
+
+
+ON_A_GPU, ON_A_CPU = Costs(1.6e8, 15.0), Costs(3e6, 8.0)
 
 
 class Estimate(NamedTuple):
@@ -44,24 +57,35 @@ def estimate(spec: RunSpec, records: Mapping[RunSpec, Record], hardware: str, sa
 
     The nearest records count: those of this hardware before others, and by `NEARNESS`.
     """
-    units = units_left(spec, saved)
-    if units is None:
+    if not steps_of(spec):
         return None
     for here in (True, False):
         known = [record for record in records.values() if (record["hardware"] == hardware) is here]
         for trait in NEARNESS:
-            near = [record for record in known if trait(record.spec) == trait(spec) and steps_and_units(record.spec)[0]]
+            near = [record for record in known if trait(record.spec) == trait(spec) and steps_of(record.spec)]
             if near:
                 machine = statistics.mode(record["hardware"] for record in near)
-                speed = statistics.median(_per_unit(record) for record in near if record["hardware"] == machine)
+                there = [record for record in near if record["hardware"] == machine]
+                units = units_left(spec, saved, costs(there[0]))
+                speed = statistics.median(_per_unit(record) for record in there)
                 return Estimate(units * speed, trait is not NEARNESS[0], machine)
     return None
 
 
-def units_left(spec: RunSpec, saved: int = 0) -> float | None:
-    """What a run costs of which `saved` steps are done already; None where its recipe does not tell."""
-    steps, units = steps_and_units(spec)
-    return max(0, steps - saved) * units if steps else None
+def steps_of(spec: RunSpec) -> int:
+    """How many; 0 where its recipe does not tell."""
+    return steps_and_units(spec, ON_A_GPU)[0]
+
+
+def units_left(spec: RunSpec, saved: int = 0, of: Costs = ON_A_GPU) -> float:
+    """What a run costs of which `saved` steps are done already; nothing where its recipe does not tell."""
+    steps, units = steps_and_units(spec, of)
+    return max(0, steps - saved) * units
+
+
+def costs(record: Record) -> Costs:
+    """Those of the device that a record is of."""
+    return ON_A_CPU if record.get("device") == "cpu" else ON_A_GPU
 
 
 def _graph_and_method(spec: RunSpec) -> str:
@@ -81,7 +105,7 @@ NEARNESS: tuple[Callable[[RunSpec], str], ...] = (
 
 
 @cache
-def steps_and_units(spec: RunSpec) -> tuple[int, float]:
+def steps_and_units(spec: RunSpec, of: Costs) -> tuple[int, float]:
     """The steps of a run, and what each costs; no steps where its recipe is unknown or leaves them to the graph."""
     try:
         recipe = load(spec.recipe, spec.overrides)
@@ -90,7 +114,7 @@ def steps_and_units(spec: RunSpec) -> tuple[int, float]:
         return 0, 0.0
     if recipe.train.steps == "auto" or recipe.train.batch_size == "auto" or recipe.model.name not in MODELS:
         return 0, 0.0
-    return recipe.train.steps, _units(recipe, recipe.train.batch_size, entities)
+    return recipe.train.steps, _units(recipe, recipe.train.batch_size, entities, of)
 
 
 @cache
@@ -98,7 +122,7 @@ def _entities(graph: str) -> int:
     return data.info(graph).sizes.entities
 
 
-def _units(recipe: Recipe, batch: int, entities: int) -> float:
+def _units(recipe: Recipe, batch: int, entities: int, of: Costs) -> float:
     """What a step costs."""
     model, sampler = MODELS[recipe.model.name], recipe.sampler
     candidates = entities * IN_PRODUCT if sampler.name == "all" else sampler.negatives
@@ -108,12 +132,12 @@ def _units(recipe: Recipe, batch: int, entities: int) -> float:
     if recipe.loss.name == "substitution":
         queries = TWO_QUERIES if model.comparison == "dot" else THREE_QUERIES
     pairs = batch * candidates * model.candidate_width * recipe.model.dim * queries
-    return STEP + PARAMETER * entities * model.entity_width * recipe.model.dim + pairs
+    return of.step + of.parameter * entities * model.entity_width * recipe.model.dim + pairs
 
 
 def _per_unit(record: Record) -> float:
     """Seconds per unit, as if the run had had the device to itself; runs that shared it count by their share."""
-    steps, units = steps_and_units(record.spec)
+    steps, units = steps_and_units(record.spec, costs(record))
     gained = record.beside > 1 and str(record.get("device")).startswith("cuda") and has_few_negatives(record.spec)
     gain = SHARING_GAIN if gained else 1.0
     return record.total_seconds * gain / (record.beside * int(record.get("steps", steps)) * units)

@@ -16,7 +16,7 @@ from eans.files import atomic_write, make_folder
 from eans.reproduction import figures, page
 from eans.reproduction.columns import Text
 from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_latex, to_markdown
-from eans.reproduction.layouts import LAYOUTS
+from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import Outcome, by_table, judge, summaries
 from eans.reproduction.selection import Selection, read_cells, select
@@ -81,9 +81,9 @@ def show_report(outcomes: Sequence[Outcome]) -> None:
     tables = by_table(outcomes)
     notes: list[str] = []
     for name, rows in tables.items():
-        texts, gap = LAYOUTS[name].full(rows), 2
+        texts, gap = LAYOUTS[name](FULL, rows), 2
         if any(width(rich_table(text, gap), screen) > screen.width for text in texts.values()):
-            texts, gap = LAYOUTS[name].brief(rows), 1
+            texts, gap = LAYOUTS[name](BRIEF, rows), 1
         for title, text in texts.items():
             heading = f"{TABLES[name].title} ({name}){title and f': {title}'}"
             if len(heading) > screen.width:

@@ -17,7 +17,7 @@ from eans.reproduction.columns import Text, grouped
 from eans.reproduction.figure_data import find
 from eans.reproduction.formats import markdown_table, remarks, to_markdown, wrapped
 from eans.reproduction.labels import dataset, model
-from eans.reproduction.layouts import LAYOUTS, compared_with
+from eans.reproduction.layouts import LAYOUTS, PAGE, compared_with
 from eans.reproduction.overview import not_run, overview
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.report import Outcome, by_table, from_paper, judge, summary
@@ -124,7 +124,7 @@ def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
             place = f"{dataset(base.cell)} {model(base.cell)}"
             waiting.setdefault(base.cell["question"], {})[place] = None
     parts = [f"`eans report {table}` shows all of them; nothing is judged.", note]
-    about, texts = question_texts(), LAYOUTS[table].page(shown)
+    about, texts = question_texts(), LAYOUTS[table](PAGE, shown)
     for question, text in texts.items():
         parts += [f"### {question}", wrapped(about[question]), markdown_table(text)]
     parts.append(wrapped(" ".join(remarks(texts))))

@@ -234,6 +234,7 @@ def test_mistakes_of_a_report(tmp_path: Path, some_records: Path, capsys: pytest
         (["--only", "model=rotate", "--page", page], alone),
         (["--format", "json", "--page", page], alone),
         (["--out", gone, "--page", page], alone),
+        (["--cells", text, "--page", page], "--page has notes on the paper's cells: no --cells beside it"),
         (["--page", gone / "a" / "page.md"], f"there is no folder {gone / 'a'}; choose another --page"),
         (["--page", tmp_path], f"cannot write {tmp_path}: it is a folder"),
         (["--page", tmp_path / "other" / "page.md"], f"{tmp_path / 'other' / 'figures'} is not a folder"),
@@ -261,7 +262,7 @@ def test_other_cells_can_be_reported(tmp_path: Path) -> None:
     file = write_cells(tmp_path / "cells.toml", tiny_cell())
     keep(tmp_path / "records", tiny_cell().run(), 0.3, 0.5)
     done = eans("report", "--cells", file, "--records", tmp_path / "records")
-    assert "1 of 1 cell pass" in done.stdout
+    assert "1 of 1 cells pass" in done.stdout
 
 
 def test_figures_need_a_folder(some_records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,8 @@ def report_cells_with_display(
     if page_file is not None:
         if names or only or out is not None or format_ != "table":
             raise UsageError("--page is about everything: no TABLE, --only, --format or --out beside it")
+        if cells is not None:
+            raise UsageError("--page has notes on the paper's cells: no --cells beside it; --out DIR takes others")
         require_place(page_file)
     known = read_cells(cells)
     selection = select(known, names, only)

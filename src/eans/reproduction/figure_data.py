@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eans.reproduction.cells import Cell
+from eans.reproduction.checks import GROUPS
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.report import judge
 
 Records = Mapping[RunSpec, Record]
 Points = dict[int, float]
 Panels = dict[tuple[str, str], dict[str, dict[str, Points]]]
-GROUPS = ("true", "train", "held_out")  # of negatives in the histogram
 
 
 def find(name: str, cells: Sequence[Cell], records: Records) -> Any:
@@ -72,11 +72,10 @@ def substitution_data(cells: Sequence[Cell], records: Records) -> dict[str, list
     """Edges of the bins and, by group, its share in each bin, at the last step that was analysed."""
     found = looks(cells, records, "eans")
     last = [look["substitution"] for look in found[max(found)] if "substitution" in look] if found else []
-    whole = [look for look in last if all(len(look[group]) + 1 == len(look["edges"]) for group in GROUPS)]
-    if not whole:
+    if not last:
         return {}
-    data: dict[str, list[float]] = {"edges": list(whole[0]["edges"])}
-    alike = [look for look in whole if look["edges"] == data["edges"]]
+    data: dict[str, list[float]] = {"edges": list(last[0]["edges"])}
+    alike = [look for look in last if look["edges"] == data["edges"]]
     for group in GROUPS:
         counts = [sum(values) for values in zip(*(look[group] for look in alike), strict=True)]
         if sum(counts):

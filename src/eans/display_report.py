@@ -13,8 +13,10 @@ from rich.table import Table
 
 from eans.errors import UsageError
 from eans.files import atomic_write, make_folder
-from eans.reproduction import figures, page
+from eans.reproduction import figures, labels, page
+from eans.reproduction.cells import Cell
 from eans.reproduction.columns import Text
+from eans.reproduction.figure_data import shown
 from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_latex, to_markdown
 from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS
 from eans.reproduction.records import Record, RunSpec, read_records
@@ -114,6 +116,13 @@ def rich_table(text: Text, gap: int) -> Table:
     return table
 
 
+def left_out(name: str, cells: Sequence[Cell]) -> str:
+    """A remark on a figure that has no room for all graphs and models of its cells; nothing where it has."""
+    drawn = dict.fromkeys(map(labels.place, shown(name, cells)))
+    others = set(map(labels.place, cells)) - drawn.keys()
+    return f" ({', '.join(drawn)} alone; --only chooses others)" if drawn and others else ""
+
+
 def write_files(
     folder: Path, selection: Selection, outcomes: Sequence[Outcome], records: dict[RunSpec, Record]
 ) -> None:
@@ -121,7 +130,8 @@ def write_files(
     make_folder(folder)
     drawn = {name: figures.draw(name, selection.drawn[name], records, folder) for name in selection.figures}
     for name, done in drawn.items():
-        print(f"figure {name}: {'drawn' if done else 'no records to draw it from'}", file=sys.stderr)
+        what = "drawn" if done else "no records to draw it from"
+        print(f"figure {name}: {what}{left_out(name, selection.drawn[name])}", file=sys.stderr)
     if not outcomes:
         return
     for name, rows in by_table(outcomes).items():

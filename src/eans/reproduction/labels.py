@@ -40,6 +40,11 @@ def model(cell: Cell) -> str:
     return MODELS.get(cell["model"], str(cell["model"]))
 
 
+def place(cell: Cell) -> str:
+    """The model and the dataset in words."""
+    return f"{model(cell)} on {dataset(cell)}"
+
+
 def method(cell: Cell) -> str:
     """The method as a table names it; by its halves where the cell is about them."""
     if "gaussian" in cell.fields:

@@ -15,10 +15,12 @@ from benchmarks.cells import RECORDS, read_records
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.recipes.library import validate
-from eans.reproduction.overview import headline
+from eans.reproduction.columns import DATASET, METHOD, MODEL, Text, grouped, in_order, measured, published
+from eans.reproduction.formats import markdown_table
+from eans.reproduction.labels import without_zeros
 from eans.reproduction.records import read_records as read_run_records
-from eans.reproduction.report import judge
-from eans.reproduction.selection import read_cells
+from eans.reproduction.report import Outcome, judge
+from eans.reproduction.selection import read_cells, select
 from eans.samplers import SAMPLERS
 from helpers_runs import ring_graph
 
@@ -41,8 +43,18 @@ def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, An
 
 
 def test_readme_says_what_the_paper_reaches() -> None:
-    outcomes = judge(read_cells(), read_run_records(ROOT / "records" / "paper"))
-    assert f"\n{headline(outcomes)}\n" in (ROOT / "README.md").read_text("utf-8"), headline(outcomes)
+    """The MRR of EANS in the main table, published → measured: a row per model."""
+    outcomes = judge(select(read_cells(), ["main"], "sampler=eans").cells, read_run_records(ROOT / "records" / "paper"))
+    models = grouped(in_order(outcomes), MODEL.write)
+    places = [f"{DATASET.write(outcome)}, {METHOD.write(outcome)}" for outcome in next(iter(models.values()))]
+
+    def write(outcome: Outcome) -> str:
+        return f"{published('mrr', '').write(outcome)} → {measured('mrr', error=False).write(outcome)}"
+
+    rows = [[name, *(without_zeros(write(outcome)) for outcome in row)] for name, row in models.items()]
+    header = ["MRR, published → here", *places]
+    table = markdown_table(Text([""] * len(header), header, rows, labels=1))
+    assert f"\n{table}\n" in (ROOT / "README.md").read_text("utf-8"), table
 
 
 def test_readme_table_comes_from_records() -> None:

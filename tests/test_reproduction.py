@@ -15,7 +15,7 @@ from eans.recipes import load, names
 from eans.recipes.build import build_trainer, resolve
 from eans.reproduction import FIGURES, PAPER_TABLES, TABLES, Cell, RunSpec, judge, read_records, records, select
 from eans.reproduction.columns import seeds, times
-from eans.reproduction.layouts import LAYOUTS
+from eans.reproduction.layouts import FULL, LAYOUTS
 from eans.reproduction.plan import make_plan, missing, working_folder
 from eans.reproduction.published import read_published
 from eans.reproduction.report import summary
@@ -434,7 +434,7 @@ def test_seeds_of_different_recipes_are_told() -> None:
     cell = paper_cell("main", dataset="fb15k-237", model="transe", sampler="eans", self_adversarial=True)
     contents = [made_up(cell.run(seed), recipe_hash=f"hash{seed}") for seed in (0, 1)]
     (outcome,) = judge([cell], memory(*contents))
-    assert LAYOUTS["main"].full([outcome])[""].rows[0][-3] == "fail (recipes differ)"
+    assert LAYOUTS["main"](FULL, [outcome])[""].rows[0][-3] == "fail (recipes differ)"
     contents[1]["recipe_hash"] = "hash0"
     assert not judge([cell], memory(*contents))[0].recipes_differ
 

@@ -20,7 +20,7 @@ from eans.recipes.build import build_trainer, resolve
 from eans.reproduction import PAPER_TABLES, TABLES, Cell, RunSpec, judge, page, read_cells, read_records, select
 from eans.reproduction.choices import question_texts
 from eans.reproduction.formats import to_markdown
-from eans.reproduction.layouts import LAYOUTS
+from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS
 from eans.reproduction.plan import make_plan, missing
 from eans.reproduction.published import read_published
 from eans.reproduction.report import summaries
@@ -212,7 +212,7 @@ def test_choices_differ_from_their_base(some_records: Path) -> None:
     assert base.passed is exact.passed is None
     (alone,) = judge([choice(EXACT)], memory(made_up(EXACT)))  # its base has no record
     assert alone.difference == {}
-    assert LAYOUTS["choices"].full([alone])["Labels of false negatives"].rows[0][5] == "-"
+    assert LAYOUTS["choices"](FULL, [alone])["Labels of false negatives"].rows[0][5] == "-"
 
 
 def test_each_is_counted_by_itself(some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -313,7 +313,7 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
 def test_two_bases_of_one_model_have_a_table_each() -> None:
     starts = [cell for cell in CHOICES if cell["question"] == "Where K-means starts" and cell["model"] == "transe"]
     found = {
-        title: [row[0] for row in text.rows] for title, text in LAYOUTS["choices"].brief(judge(starts, {})).items()
+        title: [row[0] for row in text.rows] for title, text in LAYOUTS["choices"](BRIEF, judge(starts, {})).items()
     }
     place = "Where K-means starts, FB15k-237, TransE, EANS"
     assert found == {

@@ -13,10 +13,11 @@ import pytest
 from eans.figures import STYLE
 from eans.reproduction import FIGURES, PAPER_TABLES, TABLES, RunSpec, figures, judge, page, read_cells, read_records
 from eans.reproduction.captions import caption
+from eans.reproduction.cells import Cell
 from eans.reproduction.figure_data import cdf_data, find, fingerprint, small_n_data, substitution_data
 from eans.reproduction.overview import anchor, not_run, overview
 from eans.reproduction.selection import drawn_from
-from helpers_reproduction import call, keep, made_up, memory
+from helpers_reproduction import call, keep, made_up, memory, tiny_cell, write_cells
 
 ROOT = Path(__file__).resolve().parent.parent
 CELLS = read_cells()
@@ -63,6 +64,65 @@ def test_small_n_data() -> None:
         "published": {1: 0.334, 4: 0.335, 8: 0.337, 16: 0.338},
         "adv": {4: 0.25},
     }
+
+
+def test_only_numbers_of_eans_are_drawn_as_its_own() -> None:
+    common = {"table": "small-n", "negatives": 4}
+    cells = [
+        tiny_cell(**common, sampler="eans", mrr=0.3),
+        tiny_cell(**common, self_adversarial=True, mrr=0.2),
+        tiny_cell(**common, sampler="nscaching", mrr=0.1),
+    ]
+    records = memory(*(made_up(cell.run(), 0.25) for cell in cells))
+    ((_, panel),) = find("small-n", cells, records).items()
+    assert panel["mrr"] == {"published": {4: 0.3}, "eans": {4: 0.25}, "adv": {4: 0.25}}
+    assert find("small-n", cells[2:], records) == {}
+
+
+def gap_cell(**fields: Any) -> Cell:
+    """A cell of the table of scores on the bundled graph."""
+    scores = {"table": "score-gap", "step": 10, "positive_score": -0.3, "negative_score": -1.7}
+    place = {name: value for name, value in tiny_cell().fields.items() if name not in ("mrr", "hits10")}
+    return Cell({**place, **scores, "sampler": "eans", **fields})
+
+
+def test_figures_show_one_graph_and_model_and_say_which() -> None:
+    """Cells of several, of several methods and with several settings: the first of each."""
+    first, other = gap_cell(), gap_cell(dataset="wn18rr")
+    cells = [
+        *(first, gap_cell(overrides=["model.dim=8"]), gap_cell(self_adversarial=True), other),
+        *(gap_cell(sampler="uniform", model="rotate"), gap_cell(sampler="uniform")),
+    ]
+    contents = []
+    for number, cell in enumerate(cells):
+        histogram = {**HISTOGRAM, "true": [number, 8]}
+        analysis = [look(10, 0.1 * number, substitution=histogram)]
+        contents.append(made_up(cell.run(3 if cell is first else 0), analysis=analysis, order=ORDER))
+    records = memory(*contents)
+    assert find("negative-cdf", cells, records) == {"uniform": {10: [0.5, 1.0]}, "eans": {10: [0.0, 1.0]}}
+    of_eans = [cell for cell in cells if cell["sampler"] == "eans"]
+    assert find("substitution-histogram", of_eans, records)["true"] == [0.0, 1.0]
+    assert find("order", of_eans, records)["seed"] == 3
+    for name, start, chosen in (
+        ("negative-cdf", ": TransE on wordnet-core; 1 seed each. In the", cells),
+        ("substitution-histogram", ": TransE on wordnet-core with EANS; seed 3. In the", of_eans),
+        ("order", ": TransE on wordnet-core with EANS; seed 3. The", of_eans),
+        ("order", ": TransE on WN18RR with EANS; seed 0. The", [other, first]),
+        ("order", ": TransE on wordnet-core with EANS + self-adv.; seed 0. The", of_eans[2:]),
+    ):
+        assert start in caption(name, find(name, chosen, records), chosen, records)
+
+
+def test_what_a_figure_leaves_out_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    cells = [gap_cell(), gap_cell(model="rotate")]
+    file = write_cells(tmp_path / "cells.toml", *cells)
+    keep(tmp_path / "records", cells[1].run(), order=ORDER)
+    options = ["--cells", file, "--records", tmp_path / "records", "--out", tmp_path / "out"]
+    done = call(capsys, "report", "order", *options)
+    remark = "(TransE on wordnet-core alone; --only chooses others)"
+    assert (done.status, done.err) == (0, f"figure order: no records to draw it from {remark}\n")
+    assert call(capsys, "report", "order", "--only", "model=rotate", *options).err == "figure order: drawn\n"
 
 
 def test_curves_are_means_over_seeds() -> None:
@@ -113,14 +173,13 @@ def test_figures_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_histograms_with_other_bins_are_left_out() -> None:
-    odd = ({**HISTOGRAM, "true": [6]}, HISTOGRAM, {**HISTOGRAM, "edges": [0.0, 0.4, 1.0]})
+    two = (HISTOGRAM, {**HISTOGRAM, "edges": [0.0, 0.4, 1.0]})
     contents = [
         made_up(RunSpec(EANS.recipe, seed=seed), analysis=[look(1000, 0.5, substitution=histogram)])
-        for seed, histogram in enumerate(odd)
+        for seed, histogram in enumerate(two)
     ]
     found = substitution_data(drawn_from("substitution-histogram", CELLS), memory(*contents))
     assert found == {"edges": [0.0, 0.5, 1.0], "true": [0.75, 0.25], "train": [0.25, 0.75]}
-    assert substitution_data(drawn_from("substitution-histogram", CELLS), memory(contents[0])) == {}
 
 
 @pytest.fixture
@@ -252,6 +311,12 @@ def test_the_page_begins_with_the_outcome() -> None:
     order = [rest.index(f"\n## {title}\n") for title in ("What the open choices do", "What the paper does not say")]
     assert sorted(order) == order
     assert rest.index("\n## How it was measured\n") > order[-1]
+
+
+def test_one_verdict_may_rest_on_several_runs() -> None:
+    cells = [cell for cell in CELLS if cell.table == "main"][:2]
+    records = memory(*(made_up(cells[0].run(seed)) for seed in (0, 1)))
+    assert overview(judge(cells, records))[1] == "The verdict on 1 cell rests on 2 runs."
 
 
 def test_nothing_fails_without_a_run() -> None:

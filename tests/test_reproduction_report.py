@@ -19,7 +19,7 @@ from eans import display_report
 from eans.reproduction import TABLES, judge, read_cells, read_records, select
 from eans.reproduction.formats import render, to_csv, to_json, to_markdown
 from eans.reproduction.latex import escaped
-from eans.reproduction.layouts import LAYOUTS
+from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS, PAGE, PRINTED
 from eans.reproduction.published import read_published
 from helpers_reproduction import call, keep, made_up, memory, paper_cell, tiny_cell, valid, write_cells
 from helpers_runs import eans, one_line
@@ -144,7 +144,7 @@ def test_latex_shows_text_as_it_is() -> None:
 def test_rows_are_sorted_by_dataset_and_model() -> None:
     places = [("wn18rr", "rotate"), ("toy", "transe"), ("fb15k-237", "rotate"), ("wn18rr", "transe")]
     outcomes = judge([tiny_cell(dataset=dataset, model=model) for dataset, model in places], {})
-    (full,) = LAYOUTS["main"].full(outcomes).values()
+    (full,) = LAYOUTS["main"](FULL, outcomes).values()
     assert [row[:2] for row in full.rows] == [
         ["FB15k-237", "RotatE"],
         ["WN18RR", "TransE"],
@@ -152,21 +152,22 @@ def test_rows_are_sorted_by_dataset_and_model() -> None:
         ["toy", "TransE"],
     ]
     titles = ["FB15k-237, RotatE", "WN18RR", "toy, TransE"]
-    for form in (LAYOUTS["main"].page, LAYOUTS["main"].printed, LAYOUTS["main"].brief):
-        assert list(form(outcomes)) == titles
-        assert [row[0] for row in form(outcomes)["WN18RR"].rows] == ["TransE", "RotatE"]
+    for style in (PAGE, PRINTED, BRIEF):
+        texts = LAYOUTS["main"](style, outcomes)
+        assert list(texts) == titles
+        assert [row[0] for row in texts["WN18RR"].rows] == ["TransE", "RotatE"]
 
 
 def test_published_standard_errors_are_shown() -> None:
     cell = paper_cell("variance", dataset="wn18rr", model="transe", self_adversarial=True)
     outcomes = judge([cell], memory(*(made_up(cell.run(seed), 0.229 + 0.001 * seed, 0.54) for seed in (0, 1))))
-    (page,) = LAYOUTS["variance"].page(outcomes).values()
+    (page,) = LAYOUTS["variance"](PAGE, outcomes).values()
     assert page.rows[0][2:4] == [".228 ± .003 → .2295 ± .0005 (+.0015)", ".533 ± .003 → .5400 ± .0000 (+.0070)"]
-    (full,) = LAYOUTS["variance"].full(outcomes).values()
+    (full,) = LAYOUTS["variance"](FULL, outcomes).values()
     assert full.rows[0][3] == "0.228 ± 0.003"
     assert full.notes == page.notes[1:]
     assert full.notes == ("± is the standard error of a mean over seeds.", "That of the paper is over 3 runs.")
-    (brief,) = LAYOUTS["variance"].brief(outcomes).values()
+    (brief,) = LAYOUTS["variance"](BRIEF, outcomes).values()
     assert brief.rows[0][1:3] == ["0.228", "0.2295±0.0005"]
     assert brief.notes == full.notes[:1]
 
@@ -233,6 +234,7 @@ def test_mistakes_of_a_report(tmp_path: Path, some_records: Path, capsys: pytest
         (["--only", "model=rotate", "--page", page], alone),
         (["--format", "json", "--page", page], alone),
         (["--out", gone, "--page", page], alone),
+        (["--cells", text, "--page", page], "--page has notes on the paper's cells: no --cells beside it"),
         (["--page", gone / "a" / "page.md"], f"there is no folder {gone / 'a'}; choose another --page"),
         (["--page", tmp_path], f"cannot write {tmp_path}: it is a folder"),
         (["--page", tmp_path / "other" / "page.md"], f"{tmp_path / 'other' / 'figures'} is not a folder"),
@@ -260,7 +262,7 @@ def test_other_cells_can_be_reported(tmp_path: Path) -> None:
     file = write_cells(tmp_path / "cells.toml", tiny_cell())
     keep(tmp_path / "records", tiny_cell().run(), 0.3, 0.5)
     done = eans("report", "--cells", file, "--records", tmp_path / "records")
-    assert "1 of 1 cell pass" in done.stdout
+    assert "1 of 1 cells pass" in done.stdout
 
 
 def test_figures_need_a_folder(some_records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,10 +13,12 @@ from rich.table import Table
 
 from eans.errors import UsageError
 from eans.files import atomic_write, make_folder
-from eans.reproduction import figures, page
+from eans.reproduction import figures, labels, page
+from eans.reproduction.cells import Cell
 from eans.reproduction.columns import Text
+from eans.reproduction.figure_data import shown
 from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_latex, to_markdown
-from eans.reproduction.layouts import LAYOUTS
+from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import Outcome, by_table, judge, summaries
 from eans.reproduction.selection import Selection, read_cells, select
@@ -38,6 +40,8 @@ def report_cells_with_display(
     if page_file is not None:
         if names or only or out is not None or format_ != "table":
             raise UsageError("--page is about everything: no TABLE, --only, --format or --out beside it")
+        if cells is not None:
+            raise UsageError("--page has notes on the paper's cells: no --cells beside it; --out DIR takes others")
         require_place(page_file)
     known = read_cells(cells)
     selection = select(known, names, only)
@@ -81,9 +85,9 @@ def show_report(outcomes: Sequence[Outcome]) -> None:
     tables = by_table(outcomes)
     notes: list[str] = []
     for name, rows in tables.items():
-        texts, gap = LAYOUTS[name].full(rows), 2
+        texts, gap = LAYOUTS[name](FULL, rows), 2
         if any(width(rich_table(text, gap), screen) > screen.width for text in texts.values()):
-            texts, gap = LAYOUTS[name].brief(rows), 1
+            texts, gap = LAYOUTS[name](BRIEF, rows), 1
         for title, text in texts.items():
             heading = f"{TABLES[name].title} ({name}){title and f': {title}'}"
             if len(heading) > screen.width:
@@ -112,6 +116,13 @@ def rich_table(text: Text, gap: int) -> Table:
     return table
 
 
+def left_out(name: str, cells: Sequence[Cell]) -> str:
+    """A remark on a figure that has no room for all graphs and models of its cells; nothing where it has."""
+    drawn = dict.fromkeys(map(labels.place, shown(name, cells)))
+    others = set(map(labels.place, cells)) - drawn.keys()
+    return f" ({', '.join(drawn)} alone; --only chooses others)" if drawn and others else ""
+
+
 def write_files(
     folder: Path, selection: Selection, outcomes: Sequence[Outcome], records: dict[RunSpec, Record]
 ) -> None:
@@ -119,7 +130,8 @@ def write_files(
     make_folder(folder)
     drawn = {name: figures.draw(name, selection.drawn[name], records, folder) for name in selection.figures}
     for name, done in drawn.items():
-        print(f"figure {name}: {'drawn' if done else 'no records to draw it from'}", file=sys.stderr)
+        what = "drawn" if done else "no records to draw it from"
+        print(f"figure {name}: {what}{left_out(name, selection.drawn[name])}", file=sys.stderr)
     if not outcomes:
         return
     for name, rows in by_table(outcomes).items():

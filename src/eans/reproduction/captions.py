@@ -8,7 +8,7 @@ from typing import Any
 from eans.reproduction import labels
 from eans.reproduction.cells import Cell
 from eans.reproduction.columns import in_order, seeds
-from eans.reproduction.figure_data import Records
+from eans.reproduction.figure_data import METHODS, Records, shown
 from eans.reproduction.overview import not_run
 from eans.reproduction.report import Outcome, judge
 
@@ -32,14 +32,14 @@ PAPER = {
 
 def caption(name: str, data: Any, cells: Sequence[Cell], records: Records) -> str:
     """The caption of a figure that was drawn from data."""
-    outcomes = in_order(judge(cells, records))
+    outcomes = in_order(judge(shown(name, cells), records))
     run = [outcome for outcome in outcomes if outcome.records] or outcomes
-    places = dict.fromkeys(f"{labels.model(outcome.cell)} on {labels.dataset(outcome.cell)}" for outcome in run)
-    several = name in ("small-n", "negative-cdf")  # methods, which are written on the figure
-    shown = f"{', '.join(places)}{'' if several else ' with EANS'}"
+    places = ", ".join(dict.fromkeys(labels.place(outcome.cell) for outcome in run))
+    several = name in METHODS  # which are written on the figure
+    method = "" if several else f" with {labels.method(run[0].cell)}"
     of = f"seed {data['seed']}" if name == "order" else seeds_of(run)
-    missing = not_run(outcomes) if several else ""
-    return " ".join([f"{SHOWS[name]}: {shown}; {of}.", *([f"Not run yet: {missing}."] if missing else []), PAPER[name]])
+    missing = [f"Not run yet: {not_run(outcomes)}."] if several and not_run(outcomes) else []
+    return " ".join([f"{SHOWS[name]}: {places}{method}; {of}.", *missing, PAPER[name]])
 
 
 def seeds_of(outcomes: Sequence[Outcome]) -> str:

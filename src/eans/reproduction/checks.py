@@ -94,7 +94,7 @@ LOOK_MAY: Kinds = {
     "cdf": Kind("a list of numbers or null", lambda value: value is None or NUMBERS.holds(value)),
 }
 EDGES: Kinds = {"edges": list_of(NUMBER, least=2)}
-GROUPS = ("true", "train", "held_out")
+GROUPS = ("true", "train", "held_out")  # of negatives in the histogram of substitution scores
 ORDER: Kinds = {
     "entities": POSITIVE,
     "points": list_of(list_of(NUMBER, 3), least=1),

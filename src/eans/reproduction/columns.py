@@ -84,6 +84,18 @@ def grouped(outcomes: Sequence[Outcome], share: Callable[[Outcome], str]) -> dic
 DATASET = Column("dataset", lambda outcome: labels.dataset(outcome.cell))
 MODEL = Column("model", lambda outcome: labels.model(outcome.cell))
 METHOD = Column("negatives", lambda outcome: labels.method(outcome.cell))
+SHORT_METHOD = METHOD._replace(
+    write=lambda outcome: METHOD.write(outcome).replace("adversarial", "adv.").replace(" + ", "+")
+)
+
+
+def counts(outcomes: Sequence[Outcome]) -> list[Column]:
+    """The whole numbers that say what was run in some of the cells."""
+
+    def column(heading: str) -> Column:
+        return Column(heading, lambda outcome: labels.counts(outcome.cell).get(heading, ""))
+
+    return [column(name) for name in labels.COUNTS if any(name in labels.counts(outcome.cell) for outcome in outcomes)]
 
 
 def times(outcome: Outcome) -> str:

@@ -12,18 +12,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eans.reproduction.cells import Cell
+from eans.reproduction.checks import GROUPS
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.report import judge
 
 Records = Mapping[RunSpec, Record]
 Points = dict[int, float]
 Panels = dict[tuple[str, str], dict[str, dict[str, Points]]]
-GROUPS = ("true", "train", "held_out")  # of negatives in the histogram
+METHODS = {"small-n": ("eans", "adv"), "negative-cdf": ("uniform", "eans")}  # of the figures that compare some
 
 
 def find(name: str, cells: Sequence[Cell], records: Records) -> Any:
     """What a figure of the cells shows; empty if there is nothing to draw it from."""
-    return DATA[name](cells, records)
+    return DATA[name](shown(name, cells), records)
+
+
+def shown(name: str, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that a figure shows.
+
+    In small-n each graph and model has a panel. The others show one graph and model, those of the first cell, and one
+    run of a method, with all its seeds: curves of different runs would not add up to anything.
+    """
+    methods = METHODS.get(name) or [cell.method for cell in cells[:1]]
+    found = [cell for cell in cells if cell.method in methods]
+    if name == "small-n":
+        return found
+    settings: dict[str, str] = {}
+    for cell in found:
+        if (cell["dataset"], cell["model"]) == (found[0]["dataset"], found[0]["model"]):
+            settings.setdefault(cell.method, cell.run().settings)
+    return [cell for cell in found if cell.run().settings in settings.values()]
 
 
 def fingerprint(data: Any) -> str:
@@ -32,22 +50,22 @@ def fingerprint(data: Any) -> str:
 
 
 def small_n_data(cells: Sequence[Cell], records: Records) -> Panels:
-    """By (dataset, model) and number: n -> value of ``eans``, ``adv`` and ``published``; panels with runs only."""
+    """By (dataset, model) and number: n -> value of a method, or of EANS as ``published``; panels with runs only."""
     panels: Panels = {}
     for outcome in judge(cells, records):
         cell = outcome.cell
         panel = panels.setdefault((cell["dataset"], cell["model"]), {name: {} for name in ("mrr", "hits10")})
         for name, lines in panel.items():
-            if name in cell.fields:
+            if cell.method == "eans" and name in cell.fields:
                 lines.setdefault("published", {})[cell["negatives"]] = cell[name]
             if outcome.measured is not None:
                 lines.setdefault(cell.method, {})[cell["negatives"]] = outcome.measured[name]
     return {place: panel for place, panel in panels.items() if set(panel["mrr"]) - {"published"}}
 
 
-def looks(cells: Sequence[Cell], records: Records, method: str) -> dict[int, list[dict[str, Any]]]:
-    """The analyses of a method's runs by step, one per seed."""
-    settings = {cell.run().settings for cell in cells if cell.method == method}
+def looks(cells: Sequence[Cell], records: Records) -> dict[int, list[dict[str, Any]]]:
+    """The analyses of the cells' runs by step, one per seed."""
+    settings = {cell.run().settings for cell in cells}
     found: dict[int, list[dict[str, Any]]] = {}
     for record in records.values():
         if record.spec.settings in settings:
@@ -59,8 +77,8 @@ def looks(cells: Sequence[Cell], records: Records, method: str) -> dict[int, lis
 def cdf_data(cells: Sequence[Cell], records: Records) -> dict[str, dict[int, list[float]]]:
     """By method and step: cumulative weights, averaged over the seeds that have as many as most do."""
     curves: dict[str, dict[int, list[float]]] = {}
-    for method in ("uniform", "eans"):
-        for step, group in looks(cells, records, method).items():
+    for method in METHODS["negative-cdf"]:
+        for step, group in looks([cell for cell in cells if cell.method == method], records).items():
             if found := [look["cdf"] for look in group if look.get("cdf")]:
                 usual = Counter(map(len, found)).most_common(1)[0][0]
                 alike = zip(*(weights for weights in found if len(weights) == usual), strict=True)
@@ -70,13 +88,12 @@ def cdf_data(cells: Sequence[Cell], records: Records) -> dict[str, dict[int, lis
 
 def substitution_data(cells: Sequence[Cell], records: Records) -> dict[str, list[float]]:
     """Edges of the bins and, by group, its share in each bin, at the last step that was analysed."""
-    found = looks(cells, records, "eans")
+    found = looks(cells, records)
     last = [look["substitution"] for look in found[max(found)] if "substitution" in look] if found else []
-    whole = [look for look in last if all(len(look[group]) + 1 == len(look["edges"]) for group in GROUPS)]
-    if not whole:
+    if not last:
         return {}
-    data: dict[str, list[float]] = {"edges": list(whole[0]["edges"])}
-    alike = [look for look in whole if look["edges"] == data["edges"]]
+    data: dict[str, list[float]] = {"edges": list(last[0]["edges"])}
+    alike = [look for look in last if look["edges"] == data["edges"]]
     for group in GROUPS:
         counts = [sum(values) for values in zip(*(look[group] for look in alike), strict=True)]
         if sum(counts):

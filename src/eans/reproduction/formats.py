@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from eans.reproduction import latex
 from eans.reproduction.columns import Text
 from eans.reproduction.labels import NUMBERS
-from eans.reproduction.layouts import LAYOUTS
+from eans.reproduction.layouts import LAYOUTS, PAGE, PRINTED
 from eans.reproduction.report import Outcome, by_table
 from eans.reproduction.tables import TABLES, rules_in_words
 
@@ -23,7 +23,7 @@ KINDS = ("measured", "stderr", "difference")  # of a number, one column each in 
 def to_markdown(outcomes: Sequence[Outcome], *, rules: bool = True) -> str:
     """The outcomes of one table in Markdown; its parts have headings of the third level, and notes stand below."""
     name = outcomes[0].cell.table
-    texts = LAYOUTS[name].page(outcomes)
+    texts = LAYOUTS[name](PAGE, outcomes)
     parts = [(f"### {title}\n\n" if title else "") + markdown_table(text) for title, text in texts.items()]
     notes = remarks(texts, (name,) if rules else ())
     return "\n\n".join([*parts, *([wrapped(" ".join(notes))] if notes else [])])
@@ -49,7 +49,7 @@ def wrapped(text: str) -> str:
 def to_latex(outcomes: Sequence[Outcome]) -> str:
     """The outcomes of one table in LaTeX: a ``tabular`` for each of its parts, with notes below the last."""
     name = outcomes[0].cell.table
-    texts = LAYOUTS[name].printed(outcomes)
+    texts = LAYOUTS[name](PRINTED, outcomes)
     notes = remarks(texts, (name,))
     parts = [latex.tabular(title, text) for title, text in texts.items()]
     return "\n\n".join([*parts, *([latex.remarks(notes)] if notes else [])])

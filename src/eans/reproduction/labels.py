@@ -19,6 +19,7 @@ METHOD_NAMES = {
     "gaussian": "Gaussian",
     "best": "recipe best",
 }
+COUNTS = {"n": "negatives", "step": "step"}  # the fields of a cell, by what tables call them
 NUMBERS = {
     "mr": "MR",
     "mrr": "MRR",
@@ -39,6 +40,11 @@ def model(cell: Cell) -> str:
     return MODELS.get(cell["model"], str(cell["model"]))
 
 
+def place(cell: Cell) -> str:
+    """The model and the dataset in words."""
+    return f"{model(cell)} on {dataset(cell)}"
+
+
 def method(cell: Cell) -> str:
     """The method as a table names it; by its halves where the cell is about them."""
     if "gaussian" in cell.fields:
@@ -47,10 +53,14 @@ def method(cell: Cell) -> str:
     return METHOD_NAMES.get(cell.method, cell.method)
 
 
+def counts(cell: Cell) -> dict[str, str]:
+    """How many negatives or steps a cell is about, such as ``{"n": "16"}``; empty where it is about neither."""
+    return {name: f"{cell[field]:,}" for name, field in COUNTS.items() if field in cell.fields}
+
+
 def count(cell: Cell) -> str:
-    """How many negatives or steps a cell is about, such as ``n = 16``; nothing where it is about neither."""
-    words = {"negatives": "n =", "step": "step"}
-    return ", ".join(f"{word} {cell[key]:,}" for key, word in words.items() if key in cell.fields)
+    """The same in words, such as ``n = 16``."""
+    return ", ".join(f"n = {value}" if name == "n" else f"{name} {value}" for name, value in counts(cell).items())
 
 
 def number(name: str, value: float | None) -> str:

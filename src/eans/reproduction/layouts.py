@@ -13,12 +13,14 @@ from eans.reproduction.columns import (
     MODEL,
     RUNS,
     SEEDS,
+    SHORT_METHOD,
     TIME,
     VERDICT,
     Column,
     Text,
     about,
     compared,
+    counts,
     difference,
     grouped,
     in_order,
@@ -29,113 +31,87 @@ from eans.reproduction.columns import (
     short,
     text,
 )
-from eans.reproduction.labels import NUMBERS
 from eans.reproduction.report import Outcome
 from eans.reproduction.tables import PAPER_TABLES
 
 Texts = dict[str, Text]  # by what the rows of one share; "" where a table is not divided
-Form = Callable[[Sequence[Outcome]], Texts]
 
 
-class Layout(NamedTuple):
-    """The forms of a table.
+class Style(NamedTuple):
+    """A form that all tables have, with its headings of what was published, what was measured and the difference.
 
-    Attributes:
-        full: everything, for a wide screen.
-        brief: for 80 columns or so; leaves out what it must.
-        page: for Markdown, at the width of a page: the verdict stands early, and published and measured in one column.
-        printed: for LaTeX, without what is of no use in a paper, such as times.
+    A column without a heading is left out, or is part of another.
     """
 
-    full: Form
-    brief: Form
-    page: Form
-    printed: Form
+    published: str
+    measured: str
+    difference: str
 
 
-ARROWS = "Numbers are {} → measured (difference)."
+FULL = Style("published", "measured", "difference")  # everything, for a wide screen
+BRIEF = Style("paper", "ours", "")  # for 80 columns or so; leaves out what it must
+PAGE = Style("published", "", "")  # for Markdown: the verdict stands early, and published and measured in one column
+PRINTED = Style("paper", "ours", "diff.")  # for LaTeX, without what is of no use in a paper, such as times
 
 
-def by_dataset(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    """Outcomes by dataset, in the order of their labels."""
-    return grouped(in_order(outcomes), DATASET.write)
+def divided(style: Style, outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """Outcomes by dataset, in the order of their labels; in full all together."""
+    return grouped(in_order(outcomes), lambda outcome: "" if style is FULL else DATASET.write(outcome))
+
+
+def number(style: Style, name: str, who: str, *, judged: bool = True) -> list[Column]:
+    """The columns about a number: published, by whom, and measured; with all that is known of it if it is judged."""
+    if style is PAGE:
+        return [compared(name, judged=judged)]
+    before = published(name, who, error=style is not BRIEF)
+    after = measured(name, style.measured, error=judged, tight=style is BRIEF)
+    change = [difference(name, style.difference)] if judged and style.difference else []
+    return about(name, before, after, *change)
+
+
+def judged_table(
+    style: Style,
+    outcomes: Sequence[Outcome],
+    what: Sequence[Column],
+    who: str,
+    numbers: Sequence[Column],
+    last: Sequence[Column] = (),
+    notes: Sequence[str] = (),
+) -> Text:
+    """A table with numbers, beside those of whoever published some, and verdicts, which stand early on a page."""
+    signs = style is not FULL
+    verdict = marked(VERDICT, signs=signs)
+    below = [*notes, *notes_on(outcomes, signs=signs, published=style is not BRIEF)]
+    if style is PAGE:
+        arrows = f"Numbers are {who} → measured (difference)."
+        return text(outcomes, [*what, verdict], [*map(short, numbers), RUNS], [arrows, *below])
+    found = [*numbers, SEEDS, verdict, *last]
+    return text(outcomes, what, [*map(short, found)] if style is PRINTED else found, below)
 
 
 # --- the paper's tables ---------------------------------------------------------------------------------------------
 
 
-def numbers_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """The names of the numbers that were published for these cells, in their order."""
-    return [name for name in NUMBERS if any(name in outcome.cell.fields for outcome in outcomes)]
+def paper(style: Style, outcomes: Sequence[Outcome]) -> Texts:
+    """A table of the paper; where all cells of a dataset have the same model, the title names it.
 
-
-def counts(outcomes: Sequence[Outcome]) -> list[Column]:
-    """The whole numbers that say what was run in some of the cells."""
-
-    def column(key: str, heading: str) -> Column:
-        return Column(heading, lambda outcome: f"{outcome.cell[key]:,}" if key in outcome.cell.fields else "")
-
-    headings = {"negatives": "n", "step": "step"}
-    return [column(*pair) for pair in headings.items() if any(pair[0] in outcome.cell.fields for outcome in outcomes)]
-
-
-def by_place(outcomes: Sequence[Outcome]) -> dict[str, tuple[list[Outcome], list[Column]]]:
-    """Outcomes by dataset, and what tells them apart; the title has the model where all have the same."""
-    found = {}
-    for dataset, group in by_dataset(outcomes).items():
+    Nothing is judged by mean ranks: on a page they come last, and the brief form has none.
+    """
+    texts = {}
+    for dataset, group in divided(style, outcomes).items():
         models = list(dict.fromkeys(map(MODEL.write, group)))
-        several = len(models) > 1
-        what = [*([MODEL] if several else []), METHOD, *counts(group)]
-        found[dataset if several else f"{dataset}, {models[0]}"] = (group, what)
-    return found
-
-
-def paper_in_full(outcomes: Sequence[Outcome]) -> Texts:
-    """One table with times and hardware."""
-    found = []
-    for name in numbers_of(outcomes):
-        found += about(name, published(name, "published"), measured(name), difference(name))
-    found += [SEEDS, marked(VERDICT), TIME, HARDWARE]
-    return {"": text(outcomes, [DATASET, MODEL, METHOD, *counts(outcomes)], found, notes_on(outcomes))}
-
-
-def paper_in_brief(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per dataset, without mean ranks, published errors, differences, times and hardware."""
-    method = Column(
-        "negatives", lambda outcome: METHOD.write(outcome).replace("adversarial", "adv.").replace(" + ", "+")
-    )
-    texts = {}
-    for title, (group, what) in by_place(outcomes).items():
-        found = []
-        for name in numbers_of(group):
-            if name != "mr":
-                found += about(name, published(name, "paper", error=False), measured(name, "ours", tight=True))
-        found += [SEEDS, marked(VERDICT, signs=True)]
-        shown = [method if column is METHOD else column for column in what]
-        texts[title] = text(group, shown, found, notes_on(group, signs=True, published=False))
-    return texts
-
-
-def paper_on_a_page(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per dataset; mean ranks, which nothing is judged by, come last."""
-    texts = {}
-    for title, (group, what) in by_place(outcomes).items():
-        names = sorted(numbers_of(group), key=lambda name: name == "mr")
-        numbers = [compared(name, judged=name != "mr") for name in names]
-        notes = [ARROWS.format("published"), *notes_on(group, signs=True)]
-        texts[title] = text(group, [*what, marked(VERDICT, signs=True)], [*numbers, RUNS], notes)
-    return texts
-
-
-def paper_in_print(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per dataset, without times and hardware."""
-    texts = {}
-    for title, (group, what) in by_place(outcomes).items():
-        found = []
-        for name in numbers_of(group):
-            found += about(name, published(name, "paper"), measured(name, "ours"), difference(name, "diff."))
-        found += [SEEDS, marked(VERDICT, signs=True)]
-        texts[title] = text(group, what, [*map(short, found)], notes_on(group, signs=True))
+        place = [DATASET, MODEL] if style is FULL else [MODEL] if len(models) > 1 else []
+        what = [*place, SHORT_METHOD if style is BRIEF else METHOD, *counts(group)]
+        names = [name for name in labels.NUMBERS if any(name in outcome.cell.fields for outcome in group)]
+        if style is PAGE:
+            names.sort(key=lambda name: name == "mr")
+        numbers = []
+        for name in names:
+            if name != "mr" or style is not BRIEF:
+                numbers += number(style, name, style.published, judged=name != "mr" or style is not PAGE)
+        last = [TIME, HARDWARE] if style is FULL else []
+        title = dataset if place else f"{dataset}, {models[0]}"
+        texts[title] = judged_table(style, group, what, style.published, numbers, last)
     return texts
 
 
@@ -146,60 +122,25 @@ SOURCE = Column("source", lambda outcome: str(outcome.cell["source"]))
 VALID_MRR = measured("valid_mrr", "valid MRR", error=False)
 
 
+def best(style: Style, outcomes: Sequence[Outcome]) -> Texts:
+    """The table of the best recipes; where there is no room for the sources of the anchors, a note names them."""
+    mrr, hits10 = number(style, "mrr", "anchor"), number(style, "hits10", "anchor", judged=False)
+    numbers = [*mrr, *hits10, VALID_MRR, PAPER_MRR] if style is PAGE else [*mrr, VALID_MRR, *hits10, PAPER_MRR]
+    what = [DATASET, MODEL] if style is FULL else [MODEL]
+    last = {FULL: [TIME, SOURCE], PRINTED: [SOURCE]}.get(style, [])
+
+    def part(dataset: str, group: Sequence[Outcome]) -> Text:
+        notes = [] if last else [anchors(dataset, group)]
+        return judged_table(style, group, what, "anchor", numbers, last, notes)
+
+    return {dataset: part(dataset, group) for dataset, group in divided(style, outcomes).items()}
+
+
 def anchors(dataset: str, outcomes: Sequence[Outcome]) -> str:
     """The sources of one dataset as a note."""
     sources = grouped(outcomes, SOURCE.write).items()
     found = "; ".join(f"{', '.join(map(MODEL.write, rows))}: {source}" for source, rows in sources)
     return f"Anchors of {dataset}: {found}."
-
-
-def best_in_full(outcomes: Sequence[Outcome]) -> Texts:
-    """One table with times; what is judged has its standard error and difference."""
-    found = [
-        *about("mrr", published("mrr", "anchor"), measured("mrr"), difference("mrr")),
-        VALID_MRR,
-        *about("hits10", published("hits10", "anchor"), measured("hits10", error=False)),
-        *(PAPER_MRR, SEEDS, marked(VERDICT), TIME, SOURCE),
-    ]
-    return {"": text(outcomes, [DATASET, MODEL], found, notes_on(outcomes))}
-
-
-def best_in_brief(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per dataset, with the sources as notes, and without differences and times."""
-    found = [
-        *about("mrr", published("mrr", "anchor"), measured("mrr", "ours", tight=True)),
-        VALID_MRR,
-        *about("hits10", published("hits10", "anchor"), measured("hits10", "ours", error=False)),
-        *(PAPER_MRR, SEEDS, marked(VERDICT, signs=True)),
-    ]
-    return {
-        dataset: text(group, [MODEL], found, [anchors(dataset, group), *notes_on(group, signs=True)])
-        for dataset, group in by_dataset(outcomes).items()
-    }
-
-
-def best_on_a_page(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per dataset, with the sources as notes."""
-    numbers = [compared("mrr"), compared("hits10", judged=False), short(VALID_MRR), short(PAPER_MRR)]
-    texts = {}
-    for dataset, group in by_dataset(outcomes).items():
-        notes = [ARROWS.format("anchor"), anchors(dataset, group), *notes_on(group, signs=True)]
-        texts[dataset] = text(group, [MODEL, marked(VERDICT, signs=True)], [*numbers, RUNS], notes)
-    return texts
-
-
-def best_in_print(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per dataset, without times."""
-    found = [
-        *about("mrr", published("mrr", "anchor"), measured("mrr", "ours"), difference("mrr", "diff.")),
-        VALID_MRR,
-        *about("hits10", published("hits10", "anchor"), measured("hits10", "ours", error=False)),
-        *(PAPER_MRR, SEEDS, marked(VERDICT, signs=True), SOURCE),
-    ]
-    return {
-        dataset: text(group, [MODEL], [*map(short, found)], notes_on(group, signs=True))
-        for dataset, group in by_dataset(outcomes).items()
-    }
 
 
 # --- choices --------------------------------------------------------------------------------------------------------
@@ -212,24 +153,40 @@ def from_base(outcome: Outcome) -> str:
     return difference("mrr").write(outcome) if "base" in outcome.cell.fields else "base"
 
 
+def with_difference(outcome: Outcome) -> str:
+    """An MRR, and how far it is from that of its base."""
+    mrr, change = measured("mrr").write(outcome), from_base(outcome)
+    return mrr if "-" in (mrr, change) else f"{mrr} ({change})"
+
+
 FROM_BASE = Column("difference", from_base)
-RUN = (DATASET, MODEL, METHOD, SETTING)
+HITS10 = measured("hits10", "Hits@10", error=False)
 CHOICE = (
     *(measured("mrr", "MRR"), FROM_BASE),
     *(measured("hits10", "Hits@10"), measured("mr", "MR"), measured("valid_mrr", "valid MRR")),
     marked(SEEDS),
 )
+CHOICES = {
+    FULL: (*CHOICE, TIME),
+    BRIEF: (measured("mrr", "MRR", tight=True), FROM_BASE, HITS10, VALID_MRR, marked(SEEDS, signs=True)),
+    PAGE: (short(Column("MRR", with_difference)), short(HITS10), marked(RUNS)),
+    PRINTED: (*map(short, CHOICE),),
+}
 
 
-def by_question(outcomes: Sequence[Outcome], found: Sequence[Column]) -> Texts:
-    """One table per question."""
-    questions = grouped(outcomes, lambda outcome: str(outcome.cell["question"])).items()
-    return {question: text(group, RUN, found, notes_on(group)) for question, group in questions}
+def choices(style: Style, outcomes: Sequence[Outcome]) -> Texts:
+    """A table per question, or in brief per base, whose dataset, model and method the title names."""
+    brief = style is BRIEF
+    what = [SETTING] if brief else [DATASET, MODEL, METHOD, SETTING]
+    groups = grouped(outcomes, base_in_words if brief else lambda outcome: str(outcome.cell["question"]))
+    return {title: text(rows, what, CHOICES[style], notes_on(rows, signs=brief)) for title, rows in groups.items()}
 
 
-def choices_in_full(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per question, with times."""
-    return by_question(outcomes, [*CHOICE, TIME])
+def base_in_words(outcome: Outcome) -> str:
+    """A question and the base that an outcome is compared with."""
+    overrides = compared_with(outcome).split()[1:]  # after the recipe, which the place says
+    place = [column.write(outcome) for column in (DATASET, MODEL, METHOD)]
+    return ", ".join([outcome.cell["question"], *place, *overrides])
 
 
 def compared_with(outcome: Outcome) -> str:
@@ -237,38 +194,8 @@ def compared_with(outcome: Outcome) -> str:
     return str(outcome.cell.get("base", outcome.cell.run().settings))
 
 
-def choices_in_brief(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per base, without mean ranks, and with one standard error."""
-    found = [measured("mrr", "MRR", tight=True), FROM_BASE, measured("hits10", "Hits@10", error=False)]
-    found += [VALID_MRR, marked(SEEDS, signs=True)]
-
-    def title(outcome: Outcome) -> str:
-        overrides = compared_with(outcome).split()[1:]  # after the recipe, which the columns name
-        place = [column.write(outcome) for column in (DATASET, MODEL, METHOD)]
-        return ", ".join([outcome.cell["question"], *place, *overrides])
-
-    bases = grouped(outcomes, title).items()
-    return {base: text(group, [SETTING], found, notes_on(group, signs=True)) for base, group in bases}
-
-
-def choices_on_a_page(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per question, with the difference beside the MRR, and without mean ranks and valid triples."""
-
-    def write(outcome: Outcome) -> str:
-        mrr, change = measured("mrr").write(outcome), from_base(outcome)
-        return mrr if "-" in (mrr, change) else f"{mrr} ({change})"
-
-    numbers = [Column("MRR", write), measured("hits10", "Hits@10", error=False)]
-    return by_question(outcomes, [*map(short, numbers), marked(RUNS)])
-
-
-def choices_in_print(outcomes: Sequence[Outcome]) -> Texts:
-    """One table per question, without times."""
-    return by_question(outcomes, [*map(short, CHOICE)])
-
-
-LAYOUTS = {
-    **dict.fromkeys(PAPER_TABLES, Layout(paper_in_full, paper_in_brief, paper_on_a_page, paper_in_print)),
-    "best": Layout(best_in_full, best_in_brief, best_on_a_page, best_in_print),
-    "choices": Layout(choices_in_full, choices_in_brief, choices_on_a_page, choices_in_print),
+LAYOUTS: dict[str, Callable[[Style, Sequence[Outcome]], Texts]] = {
+    **dict.fromkeys(PAPER_TABLES, paper),
+    "best": best,
+    "choices": choices,
 }

@@ -41,30 +41,18 @@ def totals(outcomes: Sequence[Outcome]) -> str:
     return markdown_table(Text([""] * len(header), header, rows, labels=1))
 
 
-def headline(outcomes: Sequence[Outcome]) -> str:
-    """The MRR of EANS in the main table, published → measured: a row per model. The README shows it."""
-    cells = in_order([outcome for outcome in by_table(outcomes)["main"] if outcome.cell["sampler"] == "eans"])
-    places = list(grouped(cells, lambda outcome: f"{labels.dataset(outcome.cell)}, {labels.method(outcome.cell)}"))
-
-    def write(outcome: Outcome) -> str:
-        measured = (outcome.measured or {}).get("mrr")
-        return labels.without_zeros(f"{labels.target('mrr', outcome.cell['mrr'])} → {labels.number('mrr', measured)}")
-
-    models = grouped(cells, lambda outcome: labels.model(outcome.cell))
-    rows = [[name, *map(write, row)] for name, row in models.items()]
-    header = ["MRR, published → here", *places]
-    return markdown_table(Text([""] * len(header), header, rows, labels=1))
-
-
 def evidence(outcomes: Sequence[Outcome]) -> str:
     """How many runs the verdicts rest on, and how many verdicts on a single one."""
     run = [outcome for outcome in outcomes if outcome.records]
     if not run:
         return "Nothing has been run yet."
     runs = len({record.file for outcome in run for record in outcome.records})
+    rest_on = f"{runs} {'run' if runs == 1 else 'runs'}"
+    if len(run) == 1:
+        return f"The verdict on 1 cell rests on {rest_on}."
     single = sum(len(outcome.records) == 1 for outcome in run)
     return (
-        f"The verdicts on {len(run)} cells rest on {runs} {'run' if runs == 1 else 'runs'}, as tables share them;"
+        f"The verdicts on {len(run)} cells rest on {rest_on}, as tables share them;"
         f" {single or 'none'} of these cells {'has' if single == 1 else 'have'} been run with one seed only."
     )
 

@@ -17,10 +17,10 @@ from eans.reproduction.columns import Text, grouped
 from eans.reproduction.figure_data import find
 from eans.reproduction.formats import markdown_table, remarks, to_markdown, wrapped
 from eans.reproduction.labels import dataset, model
-from eans.reproduction.layouts import LAYOUTS, compared_with
+from eans.reproduction.layouts import LAYOUTS, PAGE, compared_with
 from eans.reproduction.overview import not_run, overview
 from eans.reproduction.records import Record, RunSpec
-from eans.reproduction.report import Outcome, by_table, from_paper, judge, summary
+from eans.reproduction.report import Outcome, by_table, from_paper, judge, seconds_by_company, summary
 from eans.reproduction.selection import FIGURES, drawn_from
 from eans.reproduction.tables import PAPER_TABLES, TABLES, rules_in_words
 from eans.wording import duration
@@ -124,7 +124,7 @@ def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
             place = f"{dataset(base.cell)} {model(base.cell)}"
             waiting.setdefault(base.cell["question"], {})[place] = None
     parts = [f"`eans report {table}` shows all of them; nothing is judged.", note]
-    about, texts = question_texts(), LAYOUTS[table].page(shown)
+    about, texts = question_texts(), LAYOUTS[table](PAGE, shown)
     for question, text in texts.items():
         parts += [f"### {question}", wrapped(about[question]), markdown_table(text)]
     parts.append(wrapped(" ".join(remarks(texts))))
@@ -149,21 +149,18 @@ def protocol(records: Sequence[Record]) -> str:
         f" {len(records)} {'run' if len(records) == 1 else 'runs'} in the records, {device_time} of device time."
         " Runs that share a device take longer each."
     )
-    return "\n\n".join([ranking, times(records), versions(records)])
+    return "\n\n".join([ranking, training_times(records), versions(records)])
 
 
-def times(records: Sequence[Record]) -> str:
+def training_times(records: Sequence[Record]) -> str:
     """Where runs were made, how many at once, and how long training took."""
-    found: dict[tuple[str, int], list[float]] = {}
-    for record in records:
-        found.setdefault((record["hardware"], round(record.beside)), []).append(record["seconds"])
     rows = []
-    for (hardware, at_once), seconds in sorted(found.items()):
+    for (at_once, hardware), seconds in seconds_by_company(records).items():
         shortest, longest = duration(min(seconds)), duration(max(seconds))
         span = shortest if shortest == longest else f"{shortest} to {longest}"
-        rows.append([hardware, str(at_once), str(len(seconds)), span])
+        rows.append((hardware, at_once, len(seconds), span))
     header = ["hardware", "at once", "runs", "training time of a run"]
-    return markdown_table(Text([""] * len(header), header, rows, labels=1))
+    return markdown_table(Text([""] * len(header), header, [list(map(str, row)) for row in sorted(rows)], labels=1))
 
 
 def versions(records: Sequence[Record]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,14 @@ class Timing(NamedTuple):
     at_once: int
     hardware: str
     seconds: float
+
+
+def seconds_by_company(records: Iterable[Record]) -> dict[tuple[int, str], list[float]]:
+    """The training times of runs that can be compared, by how many there were at once, and on what hardware."""
+    found: dict[tuple[int, str], list[float]] = {}
+    for record in records:
+        found.setdefault((round(record.beside), record["hardware"]), []).append(record["seconds"])
+    return found
 
 
 @dataclass(frozen=True)
@@ -46,9 +54,7 @@ class Outcome:
     @property
     def timings(self) -> list[Timing]:
         """Training times, those of runs with the least company on their device first."""
-        found: dict[tuple[int, str], list[float]] = {}
-        for record in self.records:
-            found.setdefault((round(record.beside), record["hardware"]), []).append(record["seconds"])
+        found = seconds_by_company(self.records)
         return [Timing(*place, statistics.fmean(seconds)) for place, seconds in sorted(found.items())]
 
     @property
@@ -139,8 +145,7 @@ def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
 def summary(outcomes: Sequence[Outcome]) -> str:
     """``"12 of 20 cells pass, 1 fail, 7 not run"``."""
     count = counted(outcomes)
-    cells = "cell" if len(outcomes) == 1 else "cells"
-    return f"{count['pass']} of {len(outcomes)} {cells} pass, {count['fail']} fail, {count['not run']} not run"
+    return f"{count['pass']} of {len(outcomes)} cells pass, {count['fail']} fail, {count['not run']} not run"
 
 
 def summaries(outcomes: Sequence[Outcome]) -> list[str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from eans import display_reproduction
 from eans.display_reproduction import parse_workers, report_command, sharing_hint, time_in_words
 from eans.errors import UsageError
-from eans.reproduction import Record, RunSpec, read_cells, read_records, select
+from eans.reproduction import TABLES, Record, RunSpec, read_cells, read_records, select
 from eans.reproduction.estimates import Estimate, estimate, steps_and_units
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.plan import PlannedRun, make_plan
@@ -119,6 +123,63 @@ def test_help_knows_every_key(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert set(KEYS) <= words
 
 
+SLIPS = [
+    ({"dataset": "nope"}, "unknown recipe 'nope/transe/uniform'"),
+    ({"overrides": ["train.stepz=600"]}, "unknown recipe key 'train.stepz'; did you mean 'train.steps'?"),
+    ({"overrides": ["data.name=nope"]}, "unknown dataset 'nope'"),
+]
+
+
+@pytest.mark.parametrize(("slip", "message"), SLIPS)
+def test_a_slip_in_the_last_recipe_comes_before_the_plan(
+    slip: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = write_cells(tmp_path / "cells.toml", tiny_cell(), tiny_cell(**slip))
+    done = call(capsys, "reproduce", "--cells", cells, "--records", tmp_path / "records", "--dry-run")
+    assert (done.status, done.out) == (2, "")
+    assert message in one_line(done.err)
+
+
+# --- on the screen --------------------------------------------------------------------------------------------------
+
+
+def plan_lines(width: int, monkeypatch: pytest.MonkeyPatch, *tables: str) -> list[str]:
+    """The plan of tables on a terminal of this width, without records."""
+    screen = Console(width=width, file=io.StringIO(), highlight=False, markup=False)
+    monkeypatch.setattr(display_reproduction, "console", lambda: screen)
+    plan = make_plan(select(CELLS, tables), CELLS, 3, {})
+    display_reproduction.show_plan(plan, {run.spec: Estimate(600.0, True, "Abacus") for run in plan})
+    assert isinstance(screen.file, io.StringIO)
+    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+
+
+def test_the_plan_breaks_no_word_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_lines(80, monkeypatch, *TABLES)
+    words = {word for line in lines for word in line.split()}
+    assert max(map(len, lines)) <= 80
+    for cell in CELLS:
+        assert {cell.run().recipe, *cell.run().overrides} <= words
+    assert [line.split() for line in lines[:2]] == [
+        ["seeds", "with", "a", "estimated"],
+        ["run", "for", "to", "run", "record", "time", "each"],
+    ]
+    assert all(line.endswith("  ~ 10 min") for line in lines[2:] if "/" in line)
+
+
+def test_a_run_is_one_line_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, tables, headings in ((80, ["main"], 2), (82, ["small-n"], 2), (10_000, [*TABLES], 1)):
+        lines = plan_lines(width, monkeypatch, *tables)
+        runs = {run.spec.settings for run in make_plan(select(CELLS, tables), CELLS, 3, {})}
+        assert len(lines) == headings + len(runs)
+        assert {line.split("  ")[0] for line in lines[headings:]} == runs
+
+
+def test_on_a_narrow_screen_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_lines(40, monkeypatch, "small-n")
+    assert max(map(len, lines)) <= 40
+    assert "sampler.negatives=16" in "".join(line[:20].strip() for line in lines)
+
+
 # --- how long -------------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +271,7 @@ def test_records_foretell_each_other() -> None:
 
 def test_times_in_words() -> None:
     known, similar = Estimate(60.0, False, "Abacus"), Estimate(600.0, True, "Abacus")
-    assert time_in_words([known, known]) == "60 s each"
+    assert time_in_words([known, known]) == "60 s"
     assert time_in_words([similar, known, None]) == "~ 10 min, 60 s, unknown"
     assert time_in_words([None, None]) == "unknown"
     assert time_in_words([]) == ""

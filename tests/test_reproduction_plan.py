@@ -335,18 +335,28 @@ def test_a_hint_where_mps_would_help() -> None:
 # --- how long still -------------------------------------------------------------------------------------------------
 
 
-def test_the_forecast_believes_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr("eans.reproduction.forecast.time.monotonic", lambda: now)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in a list of one, for tests to set."""
+    now = [1000.0]
+    monkeypatch.setattr("eans.reproduction.forecast.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_the_forecast_believes_what_it_sees(clock: list[float]) -> None:
     first, second, third = (RunSpec(TRANSE, seed=seed) for seed in range(3))
     forecast = Forecast({first: 100.0, second: 50.0, third: None}, belief=25.0)
     assert (forecast.total, forecast.seconds_left()) == (225.0, 225.0)
+    clock[0] += 60.0  # the process starts
     forecast.advance(first, 400, 1000)  # it goes on from there
-    assert forecast.done == 0.0
-    now += 175.0  # a third as fast as estimated
-    forecast.advance(first, 700, 1000)
-    assert forecast.done == 50.0
-    assert forecast.seconds_left() == pytest.approx(175 * 200 / 75)
+    assert (forecast.done, forecast.seconds_left()) == (0.0, 225.0)
+    clock[0] += 60.0
+    forecast.advance(first, 460, 1000)  # the first report that some steps are done
+    assert (forecast.done, forecast.seconds_left()) == (10.0, 215.0)
+    clock[0] += 175.0  # a third as fast as estimated, or less
+    forecast.advance(first, 760, 1000)
+    assert forecast.done == 60.0
+    assert forecast.seconds_left() == pytest.approx(165 * 200 / 75)
     forecast.finish(first)
     forecast.drop(second)  # failed before it began
     assert (forecast.total, forecast.done) == (175.0, 100.0)
@@ -354,10 +364,44 @@ def test_the_forecast_believes_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> 
     assert forecast.seconds_left() == 0.0
 
 
-def test_without_estimates_runs_count_alike() -> None:
+def test_without_estimates_nothing_is_said_too_soon(clock: list[float]) -> None:
     specs = [RunSpec(TRANSE, seed=seed) for seed in range(4)]
     forecast = Forecast(dict.fromkeys(specs), belief=25.0)
+    clock[0] += 100.0
+    for step in (0, 10):
+        forecast.advance(specs[0], step, 1000)
+    clock[0] += 1.0
+    forecast.advance(specs[0], 50, 1000)
+    assert (forecast.seconds_left(), forecast.seconds_left_of(specs[0])) == (None, None)
+    forecast.advance(specs[0], 70, 1000)  # more than a twentieth of this run, not of all
     assert forecast.seconds_left() is None
+    assert forecast.seconds_left_of(specs[0]) == pytest.approx(930 / 60)
+    clock[0] += 9.0
+    assert forecast.seconds_left() == pytest.approx(3.93 * 10 / 0.06)
+    assert forecast.seconds_left_of(specs[1]) is None
     forecast.finish(specs[0])
     assert forecast.done / forecast.total == 0.25
-    assert forecast.seconds_left() is not None
+
+
+def test_a_share_of_the_work_is_enough(clock: list[float]) -> None:
+    specs = [RunSpec(TRANSE, seed=seed) for seed in range(4)]
+    forecast = Forecast(dict.fromkeys(specs, 1e6), belief=0.0)
+    forecast.advance(specs[0], 0, 1000)
+    forecast.advance(specs[0], 1, 1000)
+    clock[0] += 2.0
+    forecast.advance(specs[0], 190, 1000)
+    assert forecast.seconds_left() is None
+    forecast.advance(specs[0], 201, 1000)
+    assert forecast.seconds_left() == pytest.approx(3.799 * 2 / 0.2)
+
+
+def test_the_last_run_has_nobody_beside_it(clock: list[float]) -> None:
+    specs = [RunSpec(TRANSE, seed=seed) for seed in range(4)]
+    forecast = Forecast(dict.fromkeys(specs), belief=0.0)
+    for step in (0, 100, 600):
+        clock[0] += 50.0
+        for spec in specs:
+            forecast.advance(spec, step, 1000)
+    for spec in specs[1:]:
+        forecast.finish(spec)
+    assert forecast.seconds_left() == forecast.seconds_left_of(specs[0]) == pytest.approx(40.0)

@@ -163,7 +163,7 @@ def test_plans_with_estimates(some_records: Path, capsys: pytest.CaptureFixture[
     keep(some_records, RunSpec(LABELS.recipe, seed=7), total_seconds=600.0, hardware=hardware)
     done = call(capsys, "reproduce", "choices", "--only", "question=labels", "--only", "dataset=wn18rr", *options)
     assert f"1 of 3 runs to do on {hardware}, one at a time; about 10 min\n" in done.out
-    assert re.search(r"known_true=repeats-everywhere +choices +0 +- +~ 10 min each", done.out)
+    assert re.search(r"known_true=repeats-everywhere +choices +0 +- +~ 10 min", done.out)
 
 
 def test_help_names_every_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from eans import display_reproduction
 from eans.display_reproduction import parse_workers, report_command, sharing_hint, time_in_words
 from eans.errors import UsageError
-from eans.reproduction import Record, RunSpec, read_cells, read_records, select
+from eans.reproduction import TABLES, Record, RunSpec, read_cells, read_records, select
 from eans.reproduction.estimates import ON_A_CPU, ON_A_GPU, Estimate, estimate, steps_and_units, units_left
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.plan import PlannedRun, make_plan
@@ -129,6 +133,63 @@ def test_help_knows_every_key(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert set(KEYS) <= words
 
 
+SLIPS = [
+    ({"dataset": "nope"}, "unknown recipe 'nope/transe/uniform'"),
+    ({"overrides": ["train.stepz=600"]}, "unknown recipe key 'train.stepz'; did you mean 'train.steps'?"),
+    ({"overrides": ["data.name=nope"]}, "unknown dataset 'nope'"),
+]
+
+
+@pytest.mark.parametrize(("slip", "message"), SLIPS)
+def test_a_slip_in_the_last_recipe_comes_before_the_plan(
+    slip: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = write_cells(tmp_path / "cells.toml", tiny_cell(), tiny_cell(**slip))
+    done = call(capsys, "reproduce", "--cells", cells, "--records", tmp_path / "records", "--dry-run")
+    assert (done.status, done.out) == (2, "")
+    assert message in one_line(done.err)
+
+
+# --- on the screen --------------------------------------------------------------------------------------------------
+
+
+def plan_lines(width: int, monkeypatch: pytest.MonkeyPatch, *tables: str) -> list[str]:
+    """The plan of tables on a terminal of this width, without records."""
+    screen = Console(width=width, file=io.StringIO(), highlight=False, markup=False)
+    monkeypatch.setattr(display_reproduction, "console", lambda: screen)
+    plan = make_plan(select(CELLS, tables), CELLS, 3, {})
+    display_reproduction.show_plan(plan, {run.spec: Estimate(600.0, True, "Abacus") for run in plan})
+    assert isinstance(screen.file, io.StringIO)
+    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+
+
+def test_the_plan_breaks_no_word_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_lines(80, monkeypatch, *TABLES)
+    words = {word for line in lines for word in line.split()}
+    assert max(map(len, lines)) <= 80
+    for cell in CELLS:
+        assert {cell.run().recipe, *cell.run().overrides} <= words
+    assert [line.split() for line in lines[:2]] == [
+        ["seeds", "with", "a", "estimated"],
+        ["run", "for", "to", "run", "record", "time", "each"],
+    ]
+    assert all(line.endswith("  ~ 10 min") for line in lines[2:] if "/" in line)
+
+
+def test_a_run_is_one_line_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, tables, headings in ((80, ["main"], 2), (82, ["small-n"], 2), (10_000, [*TABLES], 1)):
+        lines = plan_lines(width, monkeypatch, *tables)
+        runs = {run.spec.settings for run in make_plan(select(CELLS, tables), CELLS, 3, {})}
+        assert len(lines) == headings + len(runs)
+        assert {line.split("  ")[0] for line in lines[headings:]} == runs
+
+
+def test_on_a_narrow_screen_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = plan_lines(40, monkeypatch, "small-n")
+    assert max(map(len, lines)) <= 40
+    assert "sampler.negatives=16" in "".join(line[:20].strip() for line in lines)
+
+
 # --- how long -------------------------------------------------------------------------------------------------------
 
 
@@ -233,7 +294,7 @@ def test_small_steps_cost_next_to_nothing_on_a_cpu() -> None:
 
 def test_times_in_words() -> None:
     known, similar = Estimate(60.0, False, "Abacus"), Estimate(600.0, True, "Abacus")
-    assert time_in_words([known, known]) == "60 s each"
+    assert time_in_words([known, known]) == "60 s"
     assert time_in_words([similar, known, None]) == "~ 10 min, 60 s, unknown"
     assert time_in_words([None, None]) == "unknown"
     assert time_in_words([]) == ""
@@ -297,18 +358,28 @@ def test_a_hint_where_mps_would_help() -> None:
 # --- how long still -------------------------------------------------------------------------------------------------
 
 
-def test_the_forecast_believes_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr("eans.reproduction.forecast.time.monotonic", lambda: now)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in a list of one, for tests to set."""
+    now = [1000.0]
+    monkeypatch.setattr("eans.reproduction.forecast.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_the_forecast_believes_what_it_sees(clock: list[float]) -> None:
     first, second, third = (RunSpec(TRANSE, seed=seed) for seed in range(3))
     forecast = Forecast({first: 100.0, second: 50.0, third: None}, belief=25.0)
     assert (forecast.total, forecast.seconds_left()) == (225.0, 225.0)
+    clock[0] += 60.0  # the process starts
     forecast.advance(first, 400, 1000)  # it goes on from there
-    assert forecast.done == 0.0
-    now += 175.0  # a third as fast as estimated
-    forecast.advance(first, 700, 1000)
-    assert forecast.done == 50.0
-    assert forecast.seconds_left() == pytest.approx(175 * 200 / 75)
+    assert (forecast.done, forecast.seconds_left()) == (0.0, 225.0)
+    clock[0] += 60.0
+    forecast.advance(first, 460, 1000)  # the first report that some steps are done
+    assert (forecast.done, forecast.seconds_left()) == (10.0, 215.0)
+    clock[0] += 175.0  # a third as fast as estimated, or less
+    forecast.advance(first, 760, 1000)
+    assert forecast.done == 60.0
+    assert forecast.seconds_left() == pytest.approx(165 * 200 / 75)
     forecast.finish(first)
     forecast.drop(second)  # failed before it began
     assert (forecast.total, forecast.done) == (175.0, 100.0)
@@ -316,10 +387,44 @@ def test_the_forecast_believes_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> 
     assert forecast.seconds_left() == 0.0
 
 
-def test_without_estimates_runs_count_alike() -> None:
+def test_without_estimates_nothing_is_said_too_soon(clock: list[float]) -> None:
     specs = [RunSpec(TRANSE, seed=seed) for seed in range(4)]
     forecast = Forecast(dict.fromkeys(specs), belief=25.0)
+    clock[0] += 100.0
+    for step in (0, 10):
+        forecast.advance(specs[0], step, 1000)
+    clock[0] += 1.0
+    forecast.advance(specs[0], 50, 1000)
+    assert (forecast.seconds_left(), forecast.seconds_left_of(specs[0])) == (None, None)
+    forecast.advance(specs[0], 70, 1000)  # more than a twentieth of this run, not of all
     assert forecast.seconds_left() is None
+    assert forecast.seconds_left_of(specs[0]) == pytest.approx(930 / 60)
+    clock[0] += 9.0
+    assert forecast.seconds_left() == pytest.approx(3.93 * 10 / 0.06)
+    assert forecast.seconds_left_of(specs[1]) is None
     forecast.finish(specs[0])
     assert forecast.done / forecast.total == 0.25
-    assert forecast.seconds_left() is not None
+
+
+def test_a_share_of_the_work_is_enough(clock: list[float]) -> None:
+    specs = [RunSpec(TRANSE, seed=seed) for seed in range(4)]
+    forecast = Forecast(dict.fromkeys(specs, 1e6), belief=0.0)
+    forecast.advance(specs[0], 0, 1000)
+    forecast.advance(specs[0], 1, 1000)
+    clock[0] += 2.0
+    forecast.advance(specs[0], 190, 1000)
+    assert forecast.seconds_left() is None
+    forecast.advance(specs[0], 201, 1000)
+    assert forecast.seconds_left() == pytest.approx(3.799 * 2 / 0.2)
+
+
+def test_the_last_run_has_nobody_beside_it(clock: list[float]) -> None:
+    specs = [RunSpec(TRANSE, seed=seed) for seed in range(4)]
+    forecast = Forecast(dict.fromkeys(specs), belief=0.0)
+    for step in (0, 100, 600):
+        clock[0] += 50.0
+        for spec in specs:
+            forecast.advance(spec, step, 1000)
+    for spec in specs[1:]:
+        forecast.finish(spec)
+    assert forecast.seconds_left() == forecast.seconds_left_of(specs[0]) == pytest.approx(40.0)

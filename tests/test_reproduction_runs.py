@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from eans.inspection.analysis import Analyst
 from eans.recipes import Recipe, load
 from eans.recipes.build import build_trainer, resolve
 from eans.recipes.schema import TrainSection
-from eans.reproduction import Record, RunSpec, pool, read_records, running, watching
+from eans.reproduction import Record, RunSpec, pool, read_cells, read_records, running, watching
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.order import describe_order, principal_axes, similarity
 from eans.reproduction.plan import PlannedRun
@@ -516,23 +517,70 @@ def test_signals_to_all_processes_stop_in_good_order(number: signal.Signals, whe
 
 
 def test_ctrl_c_again_and_again_ends_at_once(tmp_path: Path) -> None:
+    """The processes of the runs stand still: they will never save their state, as the first Ctrl-C asks for."""
     endless = [tiny_cell(overrides=[*TINY[1:], f"train.steps={steps}"]) for steps in (10**6, 10**6 + 1)]
     options = ["--records", tmp_path / "records", "--seeds", "1", "--device", "cpu", "--workers", "2"]
     command = [COMMAND, "reproduce", "--cells", write_cells(tmp_path / "cells.toml", *endless), *options]
-    process = subprocess.Popen(
-        list(map(str, command)), env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 60
-    while not workers_of(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.002)
-    while process.poll() is None and time.monotonic() < deadline:
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        process = subprocess.Popen(list(map(str, command)), env=environment(), stderr=file, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while len(workers_of(process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.002)
+        for worker in workers_of(process.pid):
+            os.kill(worker, signal.SIGSTOP)
         os.killpg(process.pid, signal.SIGINT)
-        time.sleep(0.01)
-    assert process.wait(1) in (130, -signal.SIGINT)
-    assert workers_of(process.pid) == []
-    process.communicate()
+        while not said.read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert said.read_text() == "eans: stopping; once more to stop at once\n"
+        assert process.poll() is None
+        while process.poll() is None and time.monotonic() < deadline:
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.01)
+        assert process.poll() == 130
+        assert workers_of(process.pid) == []
+    finally:
+        for left in workers_of(process.pid):
+            os.kill(left, signal.SIGKILL)
+        process.kill()
+        process.wait()
+    stopped = "stopped at once with 0 of 2 runs done, 2 to go; the same command goes on from here"
+    assert said.read_text("utf-8").splitlines()[1:] == [f"eans: error: {stopped}"]
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """After a stop a process ignores signals, as it is about to end; this one is not."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_signals_interrupt_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """They may come while a line is being written: it is for the loop to print, and to give up."""
+    said: list[str] = []
+
+    def run_all(_: object, __: object, stop: Callable[[], bool]) -> Iterator[Event]:
+        for _number in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            said.append(capsys.readouterr().err)
+            assert stop()
+            assert stop()
+        yield Event(planned(), "stopped", 5, 20)
+
+    monkeypatch.setattr(display_runs, "run_all", run_all)
+    display = display_runs.RunsDisplay([planned()], Forecast({planned().spec: 10.0}, 0.0))
+    with pytest.raises(Interrupted, match="stopped at once with 0 of 1 runs done, 1 to go"):
+        display.follow(Settings(Path("records"), Path("working")))
+    assert said == ["", "eans: stopping; once more to stop at once\n"]
+    assert capsys.readouterr().err == ""
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("handlers")
 def test_failures_do_not_count_as_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [planned(), planned(seed=1)]
 
@@ -563,11 +611,60 @@ def test_somebody_else_is_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert out.splitlines()[0].endswith("seed=0: another process is making it; left for the end")
 
 
-def test_long_names_leave_room_for_the_bar() -> None:
-    name = "fb15k-237/transe/sans+adv sampler.walks=4000 sampler.pool_limit=4096 seed=12"
-    assert display_runs.shortened(name, 100) == name
-    assert display_runs.shortened(name, 34) == "fb15k-237/transe/sans+adv… seed=12"
-    assert len(display_runs.shortened(name, 3)) == 12
+def test_names_beside_bars_are_different() -> None:
+    """At 80 columns, all runs of the table whose runs go four at a time; and a name cannot be taken for another's."""
+    small = [RunSpec(cell.run().recipe, cell.run().overrides, 1) for cell in read_cells() if cell.table == "small-n"]
+    display = display_runs.RunsDisplay([PlannedRun(spec, (), False, None) for spec in small], Forecast({}, 0.0))
+    assert set(display.names.values()) == {spec.key.replace("sampler.", "") for spec in small}  # in a pipe
+    room = 80 - display_runs.BESIDES - display_runs.SHORTEST_BAR
+    for width in (room, room - 8):
+        names = display_runs.bar_names(small, width)
+        assert len(set(names.values())) == len(set(small)) > 30
+        assert max(map(len, names.values())) <= width
+        for spec, name in names.items():
+            assert name.endswith(f"{spec.overrides[0].removeprefix('sampler.')} seed=1")
+
+
+def test_what_all_runs_share_is_left_out_of_long_names() -> None:
+    shared = ("train.batch_size=64", "model.dim=16")
+    specs = [
+        RunSpec(f"wordnet-core/{model}/eans", (f"train.steps={steps}", *shared, f"sampler.negatives={n}"))
+        for model, steps, n in itertools.product(("transe", "rotate"), (600, 900), (2, 4))
+    ]
+    assert display_runs.bar_names(specs, 80)[specs[0]] == (
+        "wordnet-core/transe/eans steps=600 batch_size=64 dim=16 negatives=2 seed=0"
+    )
+    assert display_runs.bar_names(specs, 60)[specs[0]] == "wordnet-core/transe/eans steps=600 negatives=2 seed=0"
+    short = display_runs.bar_names(specs, 42)
+    assert short[specs[0]] == "…/transe/eans steps=600 negatives=2 seed=0"
+    assert len(set(short.values())) == 8
+    assert display_runs.bar_names(specs[:2], 42)[specs[0]] == "wordnet-core/transe/ea… negatives=2 seed=0"
+    assert display_runs.bar_names(specs[:1], 42)[specs[0]] == "wordnet-core/transe/eans seed=0"
+    assert display_runs.bar_names([], 42) == {}
+
+
+def test_bars_say_what_is_known_of_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("eans.reproduction.forecast.time.monotonic", lambda: now)
+    runs = [planned(), planned(seed=1)]
+    display = display_runs.RunsDisplay(runs, Forecast({run.spec: None for run in runs}, 0.0))
+    seen: list[list[str]] = []
+
+    def run_all(*_: object) -> Iterator[Event]:
+        nonlocal now
+        for run in runs:
+            for step, seconds in ((0, 9.0), (10, 1.0), (310, 150.0), (600, 145.0)):
+                now += seconds
+                yield Event(run, "step", step, 600)
+                seen.append([task.fields["left"] for task in display.bar.tasks])
+            yield Event(run, "elsewhere")
+
+    monkeypatch.setattr(display_runs, "run_all", run_all)
+    display.follow(Settings(Path("records"), Path("working")))
+    assert seen == [
+        *(["-", "-"], ["-", "-"], ["7 min", "145 s"], ["5 min", "evaluation"]),
+        *(["5 min", "-"], ["5 min", "-"], ["147 s", "145 s"], ["evaluation", "evaluation"]),
+    ]
 
 
 @pytest.mark.parametrize(

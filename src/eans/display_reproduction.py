@@ -30,6 +30,7 @@ from eans.screen import console
 from eans.wording import duration
 
 BELIEF = 30.0  # seconds of watching after which estimates from this hardware count half
+GAP = 2  # columns between those of the plan
 
 Estimates = Mapping[RunSpec, Estimate | None]
 
@@ -55,13 +56,15 @@ def reproduce_with_display(
     chosen = choose_device(device)
     on_gpu, hardware = chosen.type == "cuda", hardware_name(chosen)
     sharing = on_gpu and mps_is_running()
-    plan = [begun_before(run, working) for run in make_plan(selection, known, seeds, found)]
+    plan = make_plan(selection, known, seeds, found)
+    graphs = graphs_of(plan)
+    plan = [begun_before(run, working) for run in plan]
     todo = with_workers(missing(plan), at_a_time, sharing)
     estimates = {run.spec: estimate(run.spec, found, hardware, run.saved) for run in todo}
     needed = {
         run.spec: guess and guess.seconds / gain(run, sharing) for run in todo for guess in (estimates[run.spec],)
     }
-    show_plan(plan, estimates, hardware)
+    show_plan(plan, estimates)
     show_totals(todo, len(plan), hardware, estimates, needed)
     if on_gpu and not sharing and at_a_time is None and (hint := sharing_hint(todo)):
         console().print(hint, soft_wrap=True)
@@ -70,11 +73,9 @@ def reproduce_with_display(
         print(f"eans: note: {old}", file=sys.stderr)
     if dry_run:
         return True
-    # A slip in the last recipe, or a graph that cannot be had, should not cost an hour first.
-    graphs = {load(run.spec.recipe, run.spec.overrides).data.name for run in todo}
-    with download_bar() as report:
-        for name in sorted(graphs):
-            data.get(name or data.bundled_name(), progress=report)
+    with download_bar() as report:  # a graph that cannot be had should not cost an hour first
+        for name in sorted({graphs[run.spec] for run in todo}):
+            data.get(name, progress=report)
     from_here = all(guess is not None and guess.hardware == hardware for guess in estimates.values())
     work = needed if any(needed.values()) else {run.spec: units_left(run.spec, run.saved) or None for run in todo}
     display = RunsDisplay(todo, Forecast(work, BELIEF if from_here else 0.0))
@@ -104,6 +105,14 @@ def parse_workers(text: str) -> int | None:
     return workers
 
 
+def graphs_of(plan: Sequence[PlannedRun]) -> dict[RunSpec, str]:
+    """The graph of each run; a slip in any recipe, or in the name of a graph, is an error before anything is done."""
+    graphs = {run.spec: load(run.spec.recipe, run.spec.overrides).data.name or data.bundled_name() for run in plan}
+    for name in sorted(set(graphs.values())):
+        data.info(name)
+    return graphs
+
+
 def begun_before(run: PlannedRun, working: Path) -> PlannedRun:
     """A run that has to be made, with the step from which it goes on."""
     return run if run.record is not None else dataclasses.replace(run, saved=saved_step(run.spec, working))
@@ -122,25 +131,54 @@ def place_of(estimates: Estimates, hardware: str) -> str:
     return f" on {', '.join(machines)}" if any(machine != hardware for machine in machines) else ""
 
 
-def show_plan(plan: Sequence[PlannedRun], estimates: Estimates, hardware: str) -> None:
+def show_plan(plan: Sequence[PlannedRun], estimates: Estimates) -> None:
     """What is there, what is to be run, and about how long each takes."""
     settings: dict[str, list[PlannedRun]] = {}
     for run in plan:
         settings.setdefault(run.spec.settings, []).append(run)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    time = f"estimated time{place_of(estimates, hardware)}"
-    for heading in ("run", "for", "seeds to run", "with a record", time):
-        table.add_column(heading, overflow="fold")
+    headings = ("run", "for", "seeds to run", "with a record", "estimated time each")
+    rows = []
     for name, runs in settings.items():
         lacking = [run for run in runs if run.record is None]
-        table.add_row(
-            name,
-            ", ".join(dict.fromkeys(use for run in runs for use in run.uses)),
-            ", ".join(map(seed_in_words, lacking)) or "-",
-            ", ".join(str(run.spec.seed) for run in runs if run.record is not None) or "-",
-            time_in_words([estimates[run.spec] for run in lacking]),
+        rows.append(
+            (
+                name,
+                ", ".join(dict.fromkeys(use for run in runs for use in run.uses)),
+                ", ".join(map(seed_in_words, lacking)) or "-",
+                ", ".join(str(run.spec.seed) for run in runs if run.record is not None) or "-",
+                time_in_words([estimates[run.spec] for run in lacking]),
+            )
         )
-    console().print(table)
+    screen = console()
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for heading, width in zip(headings, column_widths(headings, rows, screen.width), strict=True):
+        table.add_column(heading, width=width, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    screen.print(table)
+
+
+def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Wide enough for words and for headings in two lines, then for whole texts and headings if there is room."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(headings)
+    texts_fit = [max(map(len, texts), default=0) for texts in columns]
+    words_fit = [max((len(word) for text in texts for word in text.split()), default=0) for texts in columns]
+    widths = list(map(max, words_fit, map(in_two_lines, headings)))
+    spare = max(0, room - sum(widths) - GAP * (len(widths) - 1))
+    for wanted in (texts_fit, list(map(len, headings))):
+        for place in sorted(
+            range(len(widths)), key=lambda place: wanted[place] - widths[place]
+        ):  # the nearly wide first
+            more = min(max(0, wanted[place] - widths[place]), spare)
+            widths[place] += more
+            spare -= more
+    return widths
+
+
+def in_two_lines(heading: str) -> int:
+    """How wide a heading is that is broken at one of its spaces."""
+    spaces = [place for place, letter in enumerate(heading) if letter == " "]
+    return min((max(place, len(heading) - place - 1) for place in spaces), default=len(heading))
 
 
 def seed_in_words(run: PlannedRun) -> str:
@@ -150,13 +188,11 @@ def seed_in_words(run: PlannedRun) -> str:
 
 
 def time_in_words(guesses: Sequence[Estimate | None]) -> str:
-    """What runs with the same settings take: ``~ 12 min each``, or each by itself where some are half done."""
+    """What runs with the same settings take: ``~ 12 min``, or each by itself where some are half done."""
     times = [
         "unknown" if guess is None else f"{'~ ' if guess.similar else ''}{duration(guess.seconds)}" for guess in guesses
     ]
-    if len(set(times)) > 1:
-        return ", ".join(times)
-    return f"{times[0]}{'' if times[0] == 'unknown' else ' each'}" if times else ""
+    return times[0] if len(set(times)) == 1 else ", ".join(times)
 
 
 def show_totals(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from eans.errors import Interrupted
 from eans.reproduction.forecast import Forecast
@@ -19,18 +19,9 @@ from eans.reproduction.records import RunSpec
 from eans.screen import console
 from eans.wording import duration
 
-BAR, BESIDES = 20, 26  # columns of a bar, and of steps, time and the spaces between all parts
-SHORTEST_NAME = 12
-
-
-class TimeLeft(TimeRemainingColumn):
-    """What the task says itself, or the guess of the bar by its latest speed."""
-
-    def render(self, task: Task) -> Text:
-        """The time left."""
-        if "left" in task.fields:
-            return Text(duration(task.fields["left"]), style="progress.remaining")
-        return super().render(task)
+BAR, SHORTEST_BAR, SHORTEST_NAME = 20, 10, 12  # columns
+BESIDES = 28  # columns of steps and time, and the spaces between all parts
+EVALUATION = "evaluation"  # instead of a time: how long it takes is not known before
 
 
 class RunsDisplay:
@@ -40,16 +31,20 @@ class RunsDisplay:
         self.runs, self.forecast = runs, forecast
         self.console = console()
         self.live = sys.stdout.isatty() and bool(runs)
+        room = self.console.width - BESIDES
+        self.names = bar_names([run.spec for run in runs], max(room - SHORTEST_BAR, SHORTEST_NAME))
+        longest = max(map(len, self.names.values()), default=0)
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(BAR),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(min(BAR, max(room - longest, SHORTEST_BAR))),
             TextColumn("{task.fields[count]}"),
-            TimeLeft(),
+            TextColumn("{task.fields[left]}", style="progress.remaining"),
             console=self.console,
             disable=not self.live,
         )
         self.tasks: dict[RunSpec, TaskID] = {}
-        self.stopping = False
+        self.requests_to_stop = 0
+        self.warned = False
         self.finished = 0
         self.failed: list[tuple[PlannedRun, str]] = []
         self.elsewhere = 0
@@ -65,17 +60,14 @@ class RunsDisplay:
         Raises:
             Interrupted: after Ctrl-C or SIGTERM, once what was running has saved its state, or at once if asked twice.
         """
-        try:
-            with self._signals(), self.bar:
-                all_runs = self.bar.add_task("all runs", total=None, count="")
-                self._show_all(all_runs)
-                with contextlib.closing(run_all(self.runs, settings, lambda: self.stopping)) as events:
-                    for event in events:
-                        self._show(event)
-                        self._show_all(all_runs)
-        except KeyboardInterrupt:
-            raise Interrupted(f"stopped at once with {self._counts()}; the same command goes on from here") from None
-        if self.stopping:
+        with self._signals(), self.bar:
+            all_runs = self.bar.add_task("all runs", total=None, count="", left="")
+            self._show_all(all_runs)
+            with contextlib.closing(run_all(self.runs, settings, self._must_stop)) as events:
+                for event in events:
+                    self._show(event)
+                    self._show_all(all_runs)
+        if self.requests_to_stop:
             raise Interrupted(f"stopped with {self._counts()}; the same command goes on from here")
 
     def show_failures(self) -> None:
@@ -92,12 +84,13 @@ class RunsDisplay:
 
     def _show_all(self, task: TaskID) -> None:
         forecast = self.forecast
+        trained = forecast.done >= forecast.total and self.ended < len(self.runs)
         self.bar.update(
             task,
             completed=forecast.done,
             total=forecast.total,
             count=f"{self.ended}/{len(self.runs)} runs",
-            left=forecast.seconds_left(),
+            left=EVALUATION if trained else duration(forecast.seconds_left()),
         )
 
     def _show(self, event: Event) -> None:
@@ -135,9 +128,13 @@ class RunsDisplay:
         spec = event.run.spec
         self.forecast.advance(spec, event.done, event.total)
         if spec not in self.tasks:
-            name = shortened(spec.key, self.console.width - BAR - BESIDES)
-            self.tasks[spec] = self.bar.add_task(name, total=event.total, count="")
-        self.bar.update(self.tasks[spec], completed=event.done, count=f"{event.done:,}/{event.total:,}")
+            self.tasks[spec] = self.bar.add_task(self.names[spec], total=event.total, count="", left="")
+        self.bar.update(
+            self.tasks[spec],
+            completed=event.done,
+            count=f"{event.done:,}/{event.total:,}",
+            left=EVALUATION if event.done == event.total else duration(self.forecast.seconds_left_of(spec)),
+        )
 
     def _left(self) -> str:
         """For those who read lines: how long the rest takes."""
@@ -147,30 +144,54 @@ class RunsDisplay:
     def _print(self, line: str) -> None:
         self.console.print(line, soft_wrap=True)
 
+    def _must_stop(self) -> bool:
+        """Was Ctrl-C pressed? Asked several times a second; ends the runs at once if it was pressed again."""
+        if self.requests_to_stop > 1:
+            raise Interrupted(f"stopped at once with {self._counts()}; the same command goes on from here")
+        if self.requests_to_stop and not self.warned:
+            self.warned = True
+            print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
+        return self.requests_to_stop > 0
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Only count: it may have come in the middle of printing, or of starting a process."""
         del number, frame
-        if self.stopping:  # asked twice: end the processes now, and let nothing come between
-            for other in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(other, signal.SIG_IGN)
-            raise KeyboardInterrupt
-        self.stopping = True
-        print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
+        self.requests_to_stop += 1
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM become an orderly stop."""
+        """Ctrl-C and SIGTERM become an orderly stop; those that come after it find nothing left to stop."""
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
             for number, handler in previous.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self.requests_to_stop else handler)
 
 
-def shortened(name: str, width: int) -> str:
-    """A name that leaves room for the bar beside it: what is too long loses its middle, not its seed."""
-    width = max(width, SHORTEST_NAME)
-    if len(name) <= width:
-        return name
-    end = min(len(name.rpartition(" ")[2]) + 1, width // 2)
-    return f"{name[: width - end - 1]}…{name[-end:]}"
+def bar_names(specs: Sequence[RunSpec], width: int) -> dict[RunSpec, str]:
+    """Names that leave room for a bar beside them, and are different as far as the width allows.
+
+    Overrides do without their section. Where that is too long, those that all runs share are left out. Where it still
+    is, a name loses as much of its middle as it must, and at a place where no other name could be meant.
+    """
+    names: dict[RunSpec, str] = {}
+    shared = set(specs[0].overrides).intersection(*(spec.overrides for spec in specs)) if specs else set[str]()
+    for left_out in (set[str](), shared):
+        for spec in specs:
+            settings = [override.partition(".")[2] for override in spec.overrides if override not in left_out]
+            names[spec] = " ".join([spec.recipe, *settings, f"seed={spec.seed}"])
+        if all(len(name) <= width for name in names.values()):
+            return names
+    choices = {spec: cuts(name, width) for spec, name in names.items()}
+    uses = Counter(cut for found in choices.values() for cut in found)
+    return {
+        spec: name if len(name) <= width else next((cut for cut in choices[spec] if uses[cut] == 1), choices[spec][0])
+        for spec, name in names.items()
+    }
+
+
+def cuts(name: str, width: int) -> list[str]:
+    """A name without some of its middle: its last word stays, then more and more whole words and parts of paths."""
+    ends = [name[place:] for place, letter in enumerate(name) if letter in " /" and len(name) - place < width]
+    return [f"{name[: width - len(end) - 1]}…{end}" for end in reversed(ends)] or [name[:width]]

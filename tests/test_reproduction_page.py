@@ -344,6 +344,18 @@ def test_the_page_says_how_runs_shared_their_device() -> None:
     assert "| `0123456789ab` | 2.0 | 3 |\n" in text
 
 
+def test_without_matplotlib_there_are_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("eans.figures.find_spec", lambda _: None)
+    records, out = all_records(tmp_path / "records"), tmp_path / "out"
+    done = call(capsys, "report", "--records", records, "--out", out)
+    wrote, error = done.err.splitlines()
+    assert (done.status, wrote) == (2, f"wrote the tables and report.json to {out}")
+    assert error.startswith("eans: error: figures need matplotlib, which the extra 'figures' brings")
+    assert {"main.md", "main.tex", "main.csv", "report.json"} <= {file.name for file in out.iterdir()}
+
+
 def test_a_page_links_figures_it_can_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     records = all_records(tmp_path / "records")

@@ -126,16 +126,15 @@ def left_out(name: str, cells: Sequence[Cell]) -> str:
 def write_files(
     folder: Path, selection: Selection, outcomes: Sequence[Outcome], records: dict[RunSpec, Record]
 ) -> None:
-    """The figures that there are records for, and all tables, if any were asked for, in all formats."""
+    """All tables, if any were asked for, in all formats; then the figures, for which a library may be missing."""
     make_folder(folder)
-    drawn = {name: figures.draw(name, selection.drawn[name], records, folder) for name in selection.figures}
-    for name, done in drawn.items():
-        what = "drawn" if done else "no records to draw it from"
-        print(f"figure {name}: {what}{left_out(name, selection.drawn[name])}", file=sys.stderr)
-    if not outcomes:
-        return
     for name, rows in by_table(outcomes).items():
         for ending, text in (("md", to_markdown(rows)), ("tex", to_latex(rows)), ("csv", to_csv(rows).rstrip("\n"))):
             atomic_write(folder / f"{name}.{ending}", f"{text}\n".encode())
-    atomic_write(folder / "report.json", f"{to_json(outcomes)}\n".encode())
-    print(f"wrote the tables and report.json to {folder}", file=sys.stderr)
+    if outcomes:
+        atomic_write(folder / "report.json", f"{to_json(outcomes)}\n".encode())
+        print(f"wrote the tables and report.json to {folder}", file=sys.stderr)
+    for name in selection.figures:
+        done = figures.draw(name, selection.drawn[name], records, folder)
+        what = "drawn" if done else "no records to draw it from"
+        print(f"figure {name}: {what}{left_out(name, selection.drawn[name])}", file=sys.stderr)

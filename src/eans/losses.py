@@ -218,7 +218,7 @@ def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
 
 
 class _CubedSizes(torch.autograd.Function):
-    """``sum |x|^3`` of coordinates ``[B, P, ...]``, and ``3 |x| x``: in five kernels, where autograd takes 25."""
+    """``sum |x|^3`` of coordinates ``[B, P, ...]``, and ``3 |x| x``, which autograd takes many more kernels for."""
 
     @staticmethod
     def forward(ctx: Any, coordinates: Tensor) -> Tensor:

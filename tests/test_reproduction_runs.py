@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import eans as library
-from eans import display_runs
+from eans import display_runs, stopping
 from eans.api import Listener
 from eans.errors import Interrupted, RunError
 from eans.inspection.analysis import Analyst
@@ -562,6 +562,7 @@ def handlers() -> Iterator[None]:
 def test_signals_interrupt_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """They may come while a line is being written: it is for the loop to print, and to give up."""
     said: list[str] = []
+    monkeypatch.setattr(stopping, "TOGETHER", 0.0)
 
     def run_all(_: object, __: object, stop: Callable[[], bool]) -> Iterator[Event]:
         for _number in range(2):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -27,6 +25,7 @@ from eans.recipes import Recipe
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
 from eans.screen import choose, console, ranking_bars
+from eans.stopping import WORDS, StopRequests
 from eans.training import Trainer
 
 MOST_RELATIONS = 20
@@ -49,12 +48,12 @@ class TrainingDisplay:
             disable=not self.live,
         )
         self.tasks: dict[str, TaskID] = {}
-        self.stopping = False
+        self.stop = StopRequests(self._on_stop)
         self.steps = 0
         self.printed = 0
 
     def listener(self) -> Listener:
-        return Listener(self.on_start, self.on_log, self.on_tick, self.on_ranking, lambda: self.stopping)
+        return Listener(self.on_start, self.on_log, self.on_tick, self.on_ranking, lambda: self.stop.asked)
 
     def _task(self, name: str, total: int) -> TaskID:
         if name not in self.tasks:
@@ -99,26 +98,20 @@ class TrainingDisplay:
         if self.live:
             self.bar.update(self._task(f"ranking {split}", total), completed=done)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self.stopping:
+    def _on_stop(self, count: int) -> None:
+        if count > 1:
             raise KeyboardInterrupt  # asked twice: do not wait for the end of the step
-        self.stopping = True
-        print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
+        print(WORDS, file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def watching(self, path: Path) -> Iterator[None]:
         """Show the bar; turn Ctrl-C and SIGTERM into an orderly stop with the state saved."""
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with self.bar:
+            with self.stop.caught(), self.bar:
                 yield
         except (Interrupted, KeyboardInterrupt) as interruption:
             what = str(interruption) or "stopped at once"
             raise Interrupted(f"{what}; continue with: {RunFolder(path).resume_command}") from None
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 def train_with_display(

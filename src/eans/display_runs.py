@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Sequence
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
@@ -17,6 +15,7 @@ from eans.reproduction.plan import PlannedRun
 from eans.reproduction.pool import Event, Settings, run_all
 from eans.reproduction.records import RunSpec
 from eans.screen import console
+from eans.stopping import WORDS, StopRequests
 from eans.wording import duration
 
 BAR, SHORTEST_BAR, SHORTEST_NAME = 20, 10, 12  # columns
@@ -43,7 +42,7 @@ class RunsDisplay:
             disable=not self.live,
         )
         self.tasks: dict[RunSpec, TaskID] = {}
-        self.requests_to_stop = 0
+        self.stop = StopRequests()
         self.warned = False
         self.finished = 0
         self.failed: list[tuple[PlannedRun, str]] = []
@@ -60,14 +59,14 @@ class RunsDisplay:
         Raises:
             Interrupted: after Ctrl-C or SIGTERM, once what was running has saved its state, or at once if asked twice.
         """
-        with self._signals(), self.bar:
+        with self.stop.caught(), self.bar:
             all_runs = self.bar.add_task("all runs", total=None, count="", left="")
             self._show_all(all_runs)
             with contextlib.closing(run_all(self.runs, settings, self._must_stop)) as events:
                 for event in events:
                     self._show(event)
                     self._show_all(all_runs)
-        if self.requests_to_stop:
+        if self.stop.asked:
             raise Interrupted(f"stopped with {self._counts()}; the same command goes on from here")
 
     def show_failures(self) -> None:
@@ -146,27 +145,12 @@ class RunsDisplay:
 
     def _must_stop(self) -> bool:
         """Was Ctrl-C pressed? Asked several times a second; ends the runs at once if it was pressed again."""
-        if self.requests_to_stop > 1:
+        if self.stop.insisted:
             raise Interrupted(f"stopped at once with {self._counts()}; the same command goes on from here")
-        if self.requests_to_stop and not self.warned:
+        if self.stop.asked and not self.warned:
             self.warned = True
-            print("eans: stopping; once more to stop at once", file=sys.stderr, flush=True)
-        return self.requests_to_stop > 0
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Only count: it may have come in the middle of printing, or of starting a process."""
-        del number, frame
-        self.requests_to_stop += 1
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM become an orderly stop; those that come after it find nothing left to stop."""
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, signal.SIG_IGN if self.requests_to_stop else handler)
+            print(WORDS, file=sys.stderr, flush=True)
+        return self.stop.asked
 
 
 def bar_names(specs: Sequence[RunSpec], width: int) -> dict[RunSpec, str]:

@@ -1,0 +1,61 @@
+"""Requests to stop, by signals."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from eans import stopping
+from eans.stopping import StopRequests
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The time in its only entry; afterwards this process listens to signals again."""
+    now = [100.0]
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield now
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_signals_that_come_together_are_one_request(clock: list[float]) -> None:
+    told: list[int] = []
+    stop = StopRequests(told.append)
+    with stop.caught():
+        assert not stop.asked
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        assert stop.asked
+        assert not stop.insisted
+        for _ in range(3):  # hammering is no way to be ignored
+            clock[0] += 0.4
+            os.kill(os.getpid(), signal.SIGINT)
+        assert stop.insisted
+    assert told == [1, 2]
+
+
+def test_a_second_request_may_raise_in_the_middle_of_things(clock: list[float]) -> None:
+    def interrupt(count: int) -> None:
+        if count > 1:
+            raise KeyboardInterrupt
+
+    stop = StopRequests(interrupt)
+    with stop.caught():
+        os.kill(os.getpid(), signal.SIGINT)
+        clock[0] += 2.0
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_signals_after_a_stop_are_ignored_and_others_restored() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    stop = StopRequests()
+    with stop.caught():
+        pass
+    assert signal.getsignal(signal.SIGINT) is before
+    with stop.caught():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -7,10 +7,11 @@ from math import exp, log
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from eans.kernels.reference_step import negative_shares
-from eans.losses import LogSigmoid, SubstitutionLoss, l3_penalty, n3_penalty, relation_loss
-from eans.models import Scores
+from eans.losses import LogSigmoid, SubstitutionLoss, dura_penalty, l3_penalty, n3_penalty, relation_loss
+from eans.models import MODELS, Scores
 
 GAMMA, ALPHA, L1, L2 = 2.0, 0.5, 0.1, 0.7
 POSITIVE = [-1.0, 0.5, -3.0, 2.0]
@@ -268,6 +269,46 @@ def test_n3_takes_the_size_of_a_coordinate():
 def test_n3_gradient_by_finite_differences(shape):
     factor = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
     assert torch.autograd.gradcheck(lambda one: n3_penalty([one, 2 * one]), factor)
+
+
+@pytest.mark.parametrize(
+    ("model", "head", "relation", "tail", "squares", "products"),
+    [
+        ("distmult", [1.0, -2.0], [3.0, 0.5], [0.0, 4.0], 5 + 16, (9 + 1) + (0 + 4)),
+        # (1 - 2i), (3 + 0.5i), 4i: a product of complex numbers has the product of their sizes
+        ("complex", [1.0, -2.0], [3.0, 0.5], [0.0, 4.0], 5 + 16, 5 * 9.25 + 16 * 9.25),
+    ],
+)
+def test_dura_by_hand(model, head, relation, tail, squares, products):
+    width = {"distmult": 2, "complex": 1}[model]
+    found = MODELS[model](2, 1, width)
+    with torch.no_grad():
+        found.entity.copy_(torch.tensor([head, tail]))
+        found.relation[0] = torch.tensor(relation)
+    triples = torch.tensor([[0, 0, 1], [0, 0, 1]])
+    assert dura_penalty(*found.duals(triples)).item() == pytest.approx(0.5 * squares + 1.5 * products)
+
+
+@pytest.mark.parametrize("model", ["distmult", "complex", "simple", "rescal"])
+def test_dura_gradient_by_finite_differences(model):
+    found = MODELS[model](4, 2, 3, generator=torch.Generator().manual_seed(0)).double()
+    triples = torch.tensor([[0, 0, 1], [2, 1, 2], [3, 0, 0]])
+
+    def penalty(entity, relation):
+        return functional_call(DuraOf(found), {"model.entity": entity, "model.relation": relation}, (triples,))
+
+    assert torch.autograd.gradcheck(penalty, (found.entity, found.relation))
+
+
+class DuraOf(torch.nn.Module):
+    """The penalty of a model as a function of its tables."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, triples):
+        return dura_penalty(*self.model.duals(triples))
 
 
 def test_penalty_gradient_is_three_x_squared():

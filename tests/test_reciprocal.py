@@ -146,10 +146,10 @@ def make(model: str, graph: KnowledgeGraph, **settings: Any) -> Trainer:
 
 
 @pytest.mark.usefixtures("plain_kernels")
-@pytest.mark.parametrize("name", MODELS)
-def test_a_few_steps(name):
+@pytest.mark.parametrize(("name", "penalty"), [*((name, "n3") for name in MODELS), ("complex", "dura")])
+def test_a_few_steps(name, penalty):
     """A step about tails leaves the inverses alone, a step about heads the relations, but for Adam's momentum."""
-    trainer = make(name, ring_graph(), **{"loss.penalty": "n3", "loss.penalty_weight": 1e-3})
+    trainer = make(name, ring_graph(), **{"loss.penalty": penalty, "loss.penalty_weight": 1e-3})
     relation, size = trainer.model.relation, trainer.model.num_relations
     start = relation.detach().clone()
     trainer.step()

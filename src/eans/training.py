@@ -16,13 +16,21 @@ from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError, UsageError
 from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
-from eans.losses import LogSigmoid, LossTerms, l3_penalty, n3_penalty, relation_loss, stay_positive_penalty
+from eans.losses import (
+    LogSigmoid,
+    LossTerms,
+    dura_penalty,
+    l3_penalty,
+    n3_penalty,
+    relation_loss,
+    stay_positive_penalty,
+)
 from eans.models import Model, Scores
 from eans.optimizer import OPTIMIZERS, OptimizerName
 from eans.recording import RecordedWork
 from eans.samplers import Negatives, Sampler, StepOutcome
 
-Penalty = Literal["none", "l3", "n3", "stay-positive"]
+Penalty = Literal["none", "l3", "n3", "dura", "stay-positive"]
 Decay = Literal["drop", "linear"]
 Rows = Literal["float32", "bfloat16"]
 SHARING_FROM = 64  # negatives
@@ -72,8 +80,8 @@ class Trainer:
     Args:
         model, sampler, loss, stream: the parts; model and stream must be on `device` already.
         schedule: length and learning rates.
-        penalty, penalty_weight: ``"l3"`` on whole tables, ``"n3"`` on the batch's rows, or ``"stay-positive"`` on the
-            sum of the scores of all triples.
+        penalty, penalty_weight: ``"l3"`` on whole tables, ``"n3"`` on the batch's rows, ``"dura"`` on its entities and
+            queries, or ``"stay-positive"`` on the sum of the scores of all triples.
         seed: fixes every random number of training.
         rows: ``"bfloat16"``: on a GPU, comparisons read rounded candidate rows, half the bytes.
         device: where everything lives.
@@ -108,6 +116,8 @@ class Trainer:
         sampler.expect(stream.batch_size)
         if penalty == "stay-positive":
             model.total_score()
+        if penalty == "dura":
+            model.duals(stream.triples[:1])
         if sampler.whole and rows != "float32":
             raise UsageError("train.rows 'bfloat16' does nothing with sampler.name 'all'; leave it out")
         if sampler.whole:
@@ -146,6 +156,9 @@ class Trainer:
         if self.penalty == "n3":
             triples, _ = self.model.oriented(batch.triples, batch.side)
             return self.penalty_weight * n3_penalty(self.model.factors(triples))
+        if self.penalty == "dura":
+            triples, _ = self.model.oriented(batch.triples, batch.side)
+            return self.penalty_weight * dura_penalty(*self.model.duals(triples))
         if self.penalty == "stay-positive":
             return self.penalty_weight * stay_positive_penalty(self.model.total_score(), self.penalty_power)
         return torch.zeros((), device=self.device)

@@ -159,6 +159,20 @@ class Model(nn.Module, ABC):
             self.entity_rows(triples[:, TAIL])[:, None],
         )
 
+    def duals(self, triples: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """For the penalty DURA: the rows of heads and tails, and the queries made of them for tails and heads.
+
+        Four tensors ``[B, ...]``. Only dot products have it; distances refuse.
+        """
+        if self.comparison != "dot":
+            raise UsageError(
+                f"model '{type(self).__name__.lower()}' compares by distance, and loss.penalty 'dura' is for dot "
+                "products; use model.name 'distmult', 'complex', 'simple' or 'rescal'"
+            )
+        head, tail = self.entity_rows(triples[:, HEAD]), self.entity_rows(triples[:, TAIL])
+        relation = self.relation_rows(triples[:, RELATION])
+        return (head, tail), (self.query(head, relation, "tail").vector, self.query(tail, relation, "head").vector)
+
     def total_score(self) -> Tensor:
         """The sum of the scores of all ``E R E`` triples, offset and substitution relation left out: a scalar.
 

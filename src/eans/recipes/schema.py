@@ -110,8 +110,10 @@ class LossSection(Section):
         "reference", description="the form that reaches the published numbers, or the equations as printed"
     )
     detach: bool = Field(False, description="stop the substitution score's gradient inside the negative logits")
-    penalty: Literal["none", "l3", "n3", "stay-positive"] = Field(
-        "none", description="l3: whole tables; n3: rows of the batch; stay-positive: the sum of all scores of the graph"
+    penalty: Literal["none", "l3", "n3", "dura", "stay-positive"] = Field(
+        "none",
+        description="l3: whole tables; n3: rows of the batch; dura: those and their queries, dot products only; "
+        "stay-positive: the sum of all scores of the graph",
     )
     penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")
     penalty_power: Literal[1, 2] = Field(1, description="stay-positive: p of |sum of scores|^p")

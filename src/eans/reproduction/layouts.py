@@ -169,7 +169,7 @@ CHOICE = (
 CHOICES = {
     FULL: (*CHOICE, TIME),
     BRIEF: (measured("mrr", "MRR", tight=True), FROM_BASE, HITS10, VALID_MRR, marked(SEEDS, signs=True)),
-    PAGE: (short(Column("MRR", with_difference)), short(HITS10), marked(RUNS)),
+    PAGE: (short(Column("MRR", with_difference)), short(HITS10), short(VALID_MRR), marked(RUNS)),
     PRINTED: (*map(short, CHOICE),),
 }
 

@@ -133,6 +133,26 @@ def test_numbers_against_brute_force(method: str, make_graph: Callable[..., Know
     assert ("substitution" in found) == (method == "eans+adv")
 
 
+@pytest.mark.parametrize("method", ["uniform", "eans+adv"])
+def test_what_comes_next_against_brute_force(method: str, make_graph: Callable[..., KnowledgeGraph]) -> None:
+    graph = make_graph(30, 2, (120, 40, 40))
+    trainer = trained(recipe_of(f"transe/{method}", graph), graph, 25)
+    generator = torch.Generator().manual_seed(mix(0, Purpose.INSPECT, 27))
+    positives, negatives = [], []
+    for step in (25, 26, 27):  # the next ones, counted from 0
+        batch = trainer.stream[step]
+        drawn = trainer.sampler.sample(batch.triples, batch.side, generator).entities
+        for triple, entities in zip(batch.triples, drawn.tolist(), strict=True):
+            positives.append(log_sigmoid(trainer.model.score(triple[None]).item() + trainer.loss.margin))
+            for entity in entities:
+                changed = triple.clone()
+                changed[column(batch.side)] = entity
+                negatives.append(trainer.model.score(changed[None]).item() + trainer.loss.margin)
+    found = Analyst(trainer, graph, 1).look_ahead(3)
+    assert found["positive_score"] == pytest.approx(sum(positives) / len(positives), rel=1e-5)
+    assert found["negative_score"] == pytest.approx(sum(negatives) / len(negatives), rel=1e-5)
+
+
 def test_substitution_scores_by_group(make_graph: Callable[..., KnowledgeGraph]) -> None:
     graph = make_graph(30, 2, (120, 40, 40))
     trainer = trained(recipe_of("rotate/eans", graph), graph, 24)
@@ -163,6 +183,7 @@ def test_every_analysis_is_the_same_and_training_does_not_notice() -> None:
         before = torch.random.get_rng_state()
         for _ in range(9):  # with a new order of the entities in between
             assert analyst.analyse() == analyst.analyse()
+            assert analyst.look_ahead(2) == analyst.look_ahead(2)
             watched.step()
             plain.step()
         assert torch.equal(torch.random.get_rng_state(), before)
@@ -173,7 +194,9 @@ def test_without_negatives_and_without_held_out_triples() -> None:
     graph = KnowledgeGraph.from_labels([("a", "r", "b"), ("b", "r", "c")], name="bare")
     settings = {"sampler.clusters": 1, "sampler.negatives": 0, "train.batch_size": 4, "loss.penalty": "stay-positive"}
     settings |= {"sampler.name": "none", "loss.name": "logsigmoid", "loss.penalty_weight": 0.1}
-    found = Analyst(trained(recipe_of("distmult/uniform", graph, **settings), graph, 2), graph, 2).analyse()
+    analyst = Analyst(trained(recipe_of("distmult/uniform", graph, **settings), graph, 2), graph, 2)
+    assert analyst.look_ahead(2)["negative_score"] is None
+    found = analyst.analyse()
     assert (found["positives"], found["negatives"]) == (8, 0)
     assert found["negative_score"] is found["negative_mean"] is found["cdf"] is None
     assert found["unmasked"] == {"negatives": 0, "negative_score": None, "negative_mean": None, "cdf": None}

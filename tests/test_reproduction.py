@@ -159,8 +159,8 @@ def test_only_filters_by_any_field() -> None:
         ),
         ((["best"], "sampler=eans"), "no cell of best fulfils --only sampler=eans"),
         (
-            (["choices"], "dataset=wn18rr,model=complex"),
-            "no cell of choices fulfils --only dataset=wn18rr,model=complex",
+            (["ablation"], "dataset=wn18rr,model=complex"),
+            "no cell of ablation fulfils --only dataset=wn18rr,model=complex",
         ),
         (([], "modle=rotate"), "unknown key 'modle'; did you mean 'model'?"),
         (([], "model=rotat"), "no cell has model=rotat; did you mean 'rotate'?"),
@@ -359,7 +359,7 @@ def test_what_has_a_record_is_not_run_again() -> None:
         "fb15k-237/transe/eans+adv seed=0",
         "fb15k-237/transe/eans+adv seed=1",
     ]
-    assert {run.spec.recipe: run.looks for run in plan if run.looks} == {"fb15k-237/transe/eans": (1000, 10000, 100000)}
+    assert {run.looks for run in plan} == {(1000, 10000, 100000)}  # of the one for figures, of the other for a table
 
 
 def test_the_working_folder_is_not_among_the_records() -> None:

@@ -92,6 +92,9 @@ def test_questions_and_their_runs() -> None:
         "Known answers among Gaussian draws": 2,
         "Size of SANS' pools": 1,
         "Known answers in a softmax over all entities": 2,
+        "Reciprocal relations with EANS": 3,
+        "Steps and batches of a softmax": 2,
+        "Weight of the N3 penalty": 2,
     }
     assert question_texts().keys() == {cell["question"] for cell in CHOICES}
     settings = [cell.run().settings for cell in CHOICES]
@@ -285,12 +288,15 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
         "### When a new order takes effect",
         "### Labels of false negatives",
         "### TransD's projection of relations",
+        "### Reciprocal relations with EANS",
+        "### Steps and batches of a softmax",
+        "### Weight of the N3 penalty",
     ]
     start = "| WN18RR | RotatE | EANS + self-adv."
     assert [line for line in lines if line.startswith(start)][4:] == [
-        f"{start} | repeats | .4900 ± .0100 (base) | .5800 | 2 |",
-        f"{start} | exact | .4700 (-.0200) | .5600 | 1 |",
-        f"{start} | repeats everywhere | - | - | - |",
+        f"{start} | repeats | .4900 ± .0100 (base) | .5800 | .4910 | 2 |",
+        f"{start} | exact | .4700 (-.0200) | .5600 | .4710 | 1 |",
+        f"{start} | repeats everywhere | - | - | - | - |",
     ]
     assert lines[-1] == "± is the standard error of a mean over seeds."
     latex = report("latex")
@@ -299,9 +305,9 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
         r"repeats & .4900 $\pm$ .0100 & base & .5800 $\pm$ .0000 & 3400 $\pm$ 0 & .4910 $\pm$ .0000 & 0-1 \\" in latex
     )
     assert r"exact & .4700 & $-$.0200 & .5600 & 3500 & .4710 & 0 \\" in latex
-    assert latex.count("\\end{tabular}") == 4
+    assert latex.count("\\end{tabular}") == 7
     rows = list(csv.DictReader(io.StringIO(report("csv"))))
-    assert len(rows) == 9
+    assert len(rows) == 16
     assert rows[5]["overrides"] == "sampler.known_true=exact"
     assert float(rows[5]["difference_mrr"]) == pytest.approx(-0.02)
     cells = json.loads(report("json"))

@@ -24,6 +24,7 @@ import eans as library
 from eans import display_runs, stopping
 from eans.api import Listener
 from eans.errors import Interrupted, RunError
+from eans.graph import KnowledgeGraph
 from eans.inspection.analysis import Analyst
 from eans.recipes import Recipe, load
 from eans.recipes.build import build_trainer, resolve
@@ -35,6 +36,7 @@ from eans.reproduction.plan import PlannedRun
 from eans.reproduction.pool import Event, Reporter, Settings, Shared, has_room, how_it_ended, reason, run_all
 from eans.reproduction.running import error_file, making, outdated, prepare, recipe_hash, run_spec
 from eans.runs import FolderInUse, RunFolder
+from eans.training import Trainer
 from helpers_reproduction import TINY, call, keep, tiny_cell, write_cells
 from helpers_runs import COMMAND, environment, one_line, ring_graph
 
@@ -120,17 +122,21 @@ def test_looking_leaves_the_run_as_it_was(plain: dict[str, Any], tmp_path: Path)
 
 @pytest.mark.usefixtures("analysis")
 def test_scores_are_means_over_the_steps_before(tmp_path: Path) -> None:
-    seen: dict[int, dict[str, Any]] = {}
+    seen: dict[int, dict[str, float | None]] = {}
     analysts: list[Analyst] = []
 
-    def tick(step: int) -> None:
-        seen[step] = analysts[0].analyse()
+    def start(_: object, graph: KnowledgeGraph, trainer: Trainer) -> None:
+        analysts.append(Analyst(trainer, graph, 1))
+        tick(0)
 
-    listener = Listener(lambda _, graph, trainer: analysts.append(Analyst(trainer, graph, 3)), tick=tick)
+    def tick(step: int) -> None:
+        seen[step] = analysts[0].look_ahead(3)
+
+    listener = Listener(start, tick=tick)
     record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", looks=LOOKS, listener=listener)
-    for look, steps in zip(record["analysis"], [(2, 4, 5), (8, 10), (18, 20)], strict=True):
+    for look, steps in zip(record["analysis"], [(2, 4), (6, 8), (16, 18)], strict=True):
         for name in ("positive_score", "negative_score"):
-            assert look[name] == pytest.approx(sum(seen[step][name] for step in steps) / len(steps), rel=1e-5)
+            assert look[name] == pytest.approx(sum(seen[step][name] or 0.0 for step in steps) / len(steps), rel=1e-5)
 
 
 def stop_after(step: int) -> Listener:
@@ -146,20 +152,20 @@ def untimed(looks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_an_interrupted_run_goes_on_and_keeps_what_it_saw(plain: dict[str, Any], tmp_path: Path) -> None:
     folders = (tmp_path / "records", tmp_path / "working")
     with pytest.raises(Interrupted):  # between two glances of the second look
-        run_spec(SPEC, *folders, device="cpu", looks=LOOKS, listener=stop_after(9))
+        run_spec(SPEC, *folders, device="cpu", looks=LOOKS, listener=stop_after(7))
     assert read_records(folders[0]) == {}
     assert (folders[1] / SPEC.name / "checkpoint.safetensors").is_file()
     notes = folders[1] / SPEC.name / "notes.json"
     content = json.loads(notes.read_text("utf-8"))
-    assert [glance["step"] for glance in content["glances"]] == [2, 4, 5, 8]
+    assert [glance["step"] for glance in content["glances"]] == [0, 2, 4, 6]
     assert 0 < content["earlier"] < 100
-    # What a process left that was killed later, but whose last checkpoint is of step 9:
-    content["glances"].append({**content["glances"][0], "step": 10, "seconds": 50.0})
+    # What a process left that was killed later, but whose last checkpoint is of step 7:
+    content["glances"].append({**content["glances"][0], "step": 8, "seconds": 50.0})
     content["looks"].append({**content["looks"][0], "step": 10, "seconds": 50.0})
     notes.write_text(json.dumps({**content, "earlier": 1000.0}), "utf-8")
     first: list[int] = []
     record = run_spec(SPEC, *folders, device="cpu", looks=LOOKS, listener=Listener(tick=first.append))
-    assert first[0] == 10
+    assert first[0] == 8
     undisturbed = run_spec(SPEC, tmp_path / "other", tmp_path / "elsewhere", device="cpu", looks=LOOKS)
     assert untimed(record["analysis"]) == untimed(undisturbed["analysis"])
     assert record["order"] == undisturbed["order"]

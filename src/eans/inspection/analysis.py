@@ -62,9 +62,9 @@ class Analyst:
 
         - ``step``: how many steps were complete; ``positives``, ``negatives``: how many were scored.
         - ``positive_mean``, ``negative_mean``: means of ``s``.
-        - ``positive_score``, ``negative_score``: what the paper's table averages over 1,000 steps. Of positives the
-          mean of ``log sigmoid(s)`` with the weights of training, batch by batch; of negatives the mean of what the
-          loss presses down, ``s`` or, with a substitution score, ``s - l1 u``.
+        - ``positive_score``, ``negative_score``: what the loss sees. Of positives the mean of ``log sigmoid(s)`` with
+          the weights of training, batch by batch; of negatives the mean of what the loss presses down, ``s`` or, with a
+          substitution score, ``s - l1 u``.
         - ``valid_mean``, ``valid_score``: means of ``s`` and of ``log sigmoid(s)`` over the valid triples, new to the
           model; None if there are none.
         - ``cdf``: the softmax of the scores of each positive's negatives, sorted downwards, averaged over the
@@ -114,6 +114,24 @@ class Analyst:
         if negatives and self.trainer.loss.needs_substitution is not None:
             report["substitution"] = _grouped(substitution, int(total["own"]))
         return report
+
+    @torch.no_grad()
+    def look_ahead(self, batches: int) -> dict[str, float | None]:
+        """Means over the batches that training comes to next, which a log of training would soon show.
+
+        ``positive_score`` is the mean of ``log sigmoid(s)``, ``negative_score`` that of ``s``, None without negatives;
+        ``s`` is a score plus the loss's margin.
+        """
+        trainer, margin = self.trainer, self.trainer.loss.margin
+        self.generator.manual_seed(mix(0, Purpose.INSPECT, trainer.completed + 2))
+        means = []
+        for step in range(trainer.completed, trainer.completed + batches):
+            rows, side = trainer.stream.rows(step)
+            triples = trainer.stream.triples[rows]
+            found = trainer.scores(triples, side, trainer.sampler.sample(triples, side, self.generator))
+            means.append([logsigmoid(found.positive + margin).mean(), (found.negative + margin).mean()])
+        positive, negative = torch.tensor(means, dtype=torch.float64).mean(0).tolist()
+        return {"positive_score": positive, "negative_score": negative if trainer.sampler.negatives else None}
 
     def _valid_means(self) -> dict[str, float | None]:
         """``valid_mean`` and ``valid_score``."""

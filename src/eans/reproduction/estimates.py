@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from eans import data
 from eans.errors import EansError
-from eans.models import MODELS
+from eans.models import MODELS, Model
 from eans.recipes import Recipe, load
 from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.sharing import SHARING_GAIN, has_few_negatives
 
-IN_PRODUCT = 1 / 16  # units per number of a candidate that is part of a matrix product
+IN_PRODUCT = 1 / 32  # units per number of a candidate that is part of a matrix product
+MOVED = 2.0  # times as much where a candidate is moved before it is compared
 # EANS compares a row, which is read once, with three queries; for dot products two of them fold into one.
 THREE_QUERIES, TWO_QUERIES = 2.0, 1.2
 
@@ -131,6 +132,8 @@ def _units(recipe: Recipe, batch: int, entities: int, of: Costs) -> float:
     queries = 1.0
     if recipe.loss.name == "substitution":
         queries = TWO_QUERIES if model.comparison == "dot" else THREE_QUERIES
+    if model.candidate_scalars is not Model.candidate_scalars:
+        queries *= MOVED
     pairs = batch * candidates * model.candidate_width * recipe.model.dim * queries
     return of.step + of.parameter * entities * model.entity_width * recipe.model.dim + pairs
 

@@ -21,11 +21,11 @@ from eans.recipes import Recipe
 from eans.reproduction.order import describe_order
 from eans.training import Trainer
 
-# The means of the table score-gap are over the 1,000 steps that end at a look. So often on the way, so many batches are
-# looked at.
-SPAN, EVERY, BATCHES = 1_000, 50, 20
+# The means of the table score-gap are over the 1,000 steps before a look. So often on the way, so many of the batches
+# that come next are looked at: close to what a log of all batches would show, before each one is learnt.
+SPAN, EVERY, BATCHES = 1_000, 20, 4
 BETWEEN_SAVES = 10.0  # seconds
-MEANS = ("positive_score", "valid_score", "negative_score")
+MEANS = ("positive_score", "negative_score")
 DIGITS = 6
 
 
@@ -117,24 +117,26 @@ class Watcher:
     def _start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
         self.notes.rewind(trainer.completed)
         if self.looks:
-            self.analyst, self.glancer = Analyst(trainer, graph), Analyst(trainer, graph, BATCHES)
+            self.analyst = Analyst(trainer, graph)
+            if not trainer.completed:
+                self._glance(self.analyst, 0)
+                self.notes.glances[0]["seconds"] = 0.0  # the clock of training does not run yet
         self.inner.start(recipe, graph, trainer)
 
     def _tick(self, step: int) -> None:
         if self.analyst is not None:
             ends = (*self.looks, self.analyst.trainer.schedule.steps)
-            if step in ends or (step % EVERY == 0 and any(end - SPAN < step < end for end in ends)):
-                self._glance()
+            if step % EVERY == 0 and any(end - SPAN <= step < end for end in ends):
+                self._glance(self.analyst, step)
             if step in ends:
                 self._look(self.analyst, step)
         self.inner.tick(step)
         self.notes.save_now_and_then()
 
-    def _glance(self) -> None:
+    def _glance(self, analyst: Analyst, step: int) -> None:
         began = time.perf_counter()
-        found = self.glancer.analyse()
-        glance = {"step": found["step"], **{name: found[name] for name in MEANS}, "seconds": 0.0}
-        self.notes.glances[found["step"]] = glance
+        glance: dict[str, Any] = {"step": step, **analyst.look_ahead(BATCHES), "seconds": 0.0}
+        self.notes.glances[step] = glance
         self.notes.save()
         glance["seconds"] = round(time.perf_counter() - began, 3)
 
@@ -146,10 +148,11 @@ class Watcher:
         self.notes.looks[step] = {**rounded(found), "seconds": round(time.perf_counter() - began, 3)}
         self.notes.save()
 
-    def _means(self, end: int) -> dict[str, float]:
-        """Over the glances of the steps up to `end`; none of negatives or valid triples where there are none."""
-        near = [glance for step, glance in self.notes.glances.items() if end - SPAN < step <= end]
-        return {name: fmean(glance[name] for glance in near) for name in MEANS if near[0].get(name) is not None}
+    def _means(self, end: int) -> dict[str, float | None]:
+        """Over the glances at the steps before `end`; None where there are none, or no negatives."""
+        near = [glance for step, glance in self.notes.glances.items() if end - SPAN <= step < end]
+        seen = {name: [glance[name] for glance in near if glance[name] is not None] for name in MEANS}
+        return {name: fmean(values) if values else None for name, values in seen.items()}
 
 
 def rounded(value: Any) -> Any:

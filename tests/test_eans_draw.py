@@ -212,6 +212,21 @@ def test_a_new_line_may_wait(orders: int) -> None:
     assert len({tuple(line.flatten().tolist()) for line in lines}) == 4
 
 
+@pytest.mark.parametrize("order_epoch", [0, 7])
+def test_clusters_inherit_the_line_before(order_epoch: int) -> None:
+    """Two clusters that were apart stay apart in one that holds both; by id they would be mixed."""
+    even = torch.arange(30) % 2 == 0
+    apart = torch.stack([torch.where(even, 0.0, 9.0), torch.zeros(30)], 1)
+    sampler = EANS(line_graph(30), 4, clusters=2, reorder_every=1, order_epoch=order_epoch, inside="inherited")
+    sampler.reorder(apart, torch.Generator().manual_seed(0))
+    moved = torch.stack([torch.zeros(30), torch.where(torch.arange(30) < 28, 0.0, 9.0)], 1)
+    sampler.reorder(moved, torch.Generator().manual_seed(0))
+    line = (sampler.next_line if order_epoch else sampler.virtual_to_real).tolist()
+    assert set(line[:2]) == {28, 29} or set(line[-2:]) == {28, 29}
+    large = [entity for entity in line if entity < 28]
+    assert large in ([*range(0, 28, 2), *range(1, 28, 2)], [*range(1, 28, 2), *range(0, 28, 2)])
+
+
 def test_later_orderings_start_from_the_previous_centroids():
     """With unmoved features a warm start is already converged: the line stays as it is."""
     features = torch.randn(200, 3, generator=torch.Generator().manual_seed(2))

@@ -57,6 +57,13 @@ def test_order_by_hand():
     assert order(torch.tensor([0, 2, 1, 2, 0]), torch.tensor([2, 0, 1])).tolist() == [1, 3, 0, 4, 2]
 
 
+def test_order_inside_clusters_by_hand():
+    """Clusters as in the walk; inside, as in the line before: 4, 2, 0 of the first and 3, 1 of the second."""
+    labels, walk = torch.tensor([0, 1, 0, 1, 0]), torch.tensor([1, 0])
+    assert order(labels, walk).tolist() == [1, 3, 0, 2, 4]
+    assert order(labels, walk, torch.tensor([4, 3, 2, 1, 0])).tolist() == [3, 1, 4, 2, 0]
+
+
 # --- chain --------------------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,7 @@ def test_questions_and_their_runs() -> None:
     assert Counter(cell["question"] for cell in CHOICES if "base" in cell.fields) == {
         "Where K-means starts": 6,
         "When a new order takes effect": 3,
+        "The order inside a cluster": 3,
         "Labels of false negatives": 4,
         "TransD's projection of relations": 2,
         "DistMult's width": 1,

@@ -37,9 +37,9 @@ SAMPLERS = {
         'name = "nscaching"\ncache_size = 6\ncache_draw = "importance"\ncache_lazy = 2\ncache_update = "top"',
         "logsigmoid",
     ),
-    "two-orders": ('name = "eans"\norders = 2', "substitution"),
+    "two-orders": ('name = "eans"\norders = 2\ninside = "inherited"', "substitution"),
     "heavy-tails": ('name = "eans"\nproposal = "student"\nwarm_start = false', "substitution"),
-    "late-orders": ('name = "eans"\norder_epoch = 9', "substitution"),
+    "late-orders": ('name = "eans"\norder_epoch = 9\ninside = "inherited"', "substitution"),
     "all": ('name = "all"\nfalse_negatives = "keep"', "softmax"),
     "blocks": ('name = "eans"\nproposal = "block"\nblocks = 4\norders = 3', "substitution"),
 }

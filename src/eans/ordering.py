@@ -109,11 +109,13 @@ def chain(centroids: Tensor, start: int = 0) -> Tensor:
     return torch.tensor(walk, device=centroids.device)
 
 
-def order(labels: Tensor, walk: Tensor) -> Tensor:
-    """All entities, cluster by cluster along the walk, by id inside a cluster: int64 ``[E]``, a permutation.
+def order(labels: Tensor, walk: Tensor, line: Tensor | None = None) -> Tensor:
+    """All entities, cluster by cluster along the walk: int64 ``[E]``, a permutation.
 
-    Position v of the result holds the real id of the entity with virtual index v.
+    Position v of the result holds the real id of the entity with virtual index v. Inside a cluster entities stand as
+    they do in an earlier `line` ``[E]``, or without one by id.
     """
     position = torch.empty_like(walk)
     position[walk] = torch.arange(len(walk), device=walk.device)
-    return torch.argsort(position[labels], stable=True)
+    place = position[labels]
+    return torch.argsort(place, stable=True) if line is None else line[torch.argsort(place[line], stable=True)]

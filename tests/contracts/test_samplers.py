@@ -23,7 +23,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"proposal": "block", "blocks": 3},
         {"proposal": "student", "boundary": "reflect"},
         {"order_epoch": 1},
-        {"orders": 2},
+        {"orders": 2, "inside": "inherited"},
         {"orders": 3, "proposal": "block", "blocks": 2},
     ],
     "nscaching": [

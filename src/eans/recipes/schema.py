@@ -59,6 +59,9 @@ class SamplerSection(Section):
         0, description="eans: a new order waits for a multiple of so many steps; 0: it takes effect at once"
     )
     warm_start: bool = Field(True, description="eans: start K-means from the previous centroids")
+    inside: Literal["id", "inherited"] = Field(
+        "id", description="eans: how entities stand inside a cluster: by id, or as in the line before"
+    )
     boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
     pool: Positive = Field(20, description="kbgan: uniform candidates per positive that the generator chooses from")
     generator_model: Literal["distmult", "complex"] = Field("distmult", description="kbgan: the generator's model")

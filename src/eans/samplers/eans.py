@@ -20,6 +20,7 @@ from eans.samplers.base import Sampler, StepOutcome
 from eans.samplers.proposals import Block, Gaussian, Proposal, ProposalName, Student
 
 Boundary = Literal["wrap", "reflect"]
+Inside = Literal["id", "inherited"]
 PAPER_CLUSTERS = 100
 
 
@@ -53,6 +54,8 @@ class EANS(Sampler):
             code behaves as with twice the batches of an epoch: its processes that draw hear of a line when they begin
             their next one.
         warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
+        inside: how entities stand inside a cluster: by ``"id"``, or ``"inherited"`` from the line before, as in the
+            paper's code. Clusters that are larger than sigma are then ordered by those of earlier clusterings.
         proposal: ``"gaussian"``; ``"block"``: uniform inside the block of the line that holds the positive entity;
             ``"student"``: Student's t instead of the Gaussian, with sigma as its scale.
         blocks: into how many equal blocks the line is cut; fewer where they would hold less than two entities.
@@ -76,6 +79,7 @@ class EANS(Sampler):
         order_epoch: int = 0,
         boundary: Boundary = "wrap",
         warm_start: bool = True,
+        inside: Inside = "id",
         proposal: ProposalName = "gaussian",
         blocks: int = 8,
         freedom: int = 2,
@@ -93,6 +97,7 @@ class EANS(Sampler):
         self.order_epoch = order_epoch
         self.boundary: Boundary = boundary
         self.warm_start = warm_start
+        self.inside: Inside = inside
         # Alone in its block, a positive entity would have no negative.
         self.blocks = max(1, min(blocks, graph.num_entities // 2))
         self.freedom = freedom
@@ -152,10 +157,11 @@ class EANS(Sampler):
         shape = (self.clusters, features.shape[1])
         usable = self.warm_start and self.centroids.shape[-2:] == shape
         warm = self.centroids.view(self.orders, *shape) if usable else [None] * self.orders
+        latest = self.next_line if self.order_epoch else self.virtual_to_real
         lines, found = [], []
-        for start in warm:
+        for start, line in zip(warm, latest.view(self.orders, -1), strict=True):
             labels, centroids = kmeans(features, self.clusters, generator, start)
-            lines.append(order(labels, chain(centroids)))
+            lines.append(order(labels, chain(centroids), line if self.inside == "inherited" else None))
             found.append(centroids)
         self.centroids = torch.stack(found) if self.orders > 1 else found[0]
         if self.order_epoch:

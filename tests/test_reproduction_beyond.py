@@ -88,7 +88,7 @@ def test_questions_and_their_runs() -> None:
         "When a new order takes effect": 3,
         "The order inside a cluster": 3,
         "Labels of false negatives": 4,
-        "TransD's projection of relations": 2,
+        "TransD's projection of relations": 3,
         "DistMult's width": 1,
         "Known answers among Gaussian draws": 2,
         "Size of SANS' pools": 1,

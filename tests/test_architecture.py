@@ -16,7 +16,7 @@ import eans
 ROOT = Path(eans.__file__).parent
 # A module may import those of earlier lines only (and its own line: a package may import within itself).
 LAYERS = [
-    {"errors", "_version", "wording"},
+    {"errors", "_version", "wording", "stopping"},
     {"files"},
     {"figures"},
     {"graph"},

@@ -268,6 +268,11 @@ def test_combinations_that_make_no_sense(settings: dict[str, Any], message: str)
             "model 'rotate' compares by distance, and loss.penalty 'dura' is for dot products",
         ),
         (
+            "distmult/uniform",
+            {"loss.penalty": "dura", "loss.penalty_weight": 1.0, "model.bounded": True},
+            "loss.penalty 'dura' needs model.bounded=false",
+        ),
+        (
             "rotate/igan",
             {"sampler.generator_memory_mb": 1, "train.batch_size": 20_000},
             "sampler 'igan' needs 19 MB for 20000 positives and 60 entities",

@@ -14,6 +14,7 @@ import eans
 from eans.errors import UsageError
 from eans.evaluation import rank
 from eans.graph import SIDES, KnowledgeGraph
+from eans.losses import dura_penalty
 from eans.models import MODELS, Model, TransD
 from eans.prediction import predict
 from eans.recipes import load
@@ -162,6 +163,19 @@ def test_a_few_steps(name, penalty):
     losses = [trainer.step().total.item() for _ in range(18)]
     assert trainer.is_sound()
     assert sum(losses[-4:]) < sum(losses[:4])
+
+
+@pytest.mark.usefixtures("plain_kernels")
+@LINEAR
+def test_the_penalty_is_that_of_the_question(name):
+    """Of (h, r, t) where the tail is asked for, of (t, R + r, h) where the head is."""
+    trainer = make(name, ring_graph(), **{"loss.penalty": "dura", "loss.penalty_weight": 0.3})
+    for number in range(2):
+        batch = trainer.stream[number]
+        triples, _ = trainer.model.oriented(batch.triples, batch.side)
+        expected = 0.3 * dura_penalty(*trainer.model.duals(triples)).item()
+        trainer.step()
+        assert trainer.take_means(1)["penalty"] == pytest.approx(expected, rel=1e-5)
 
 
 @LINEAR

@@ -214,7 +214,7 @@ def test_damaged_record(tmp_path: Path, text: str) -> None:
         read_records(tmp_path)
 
 
-LOOK = {"step": 1000, "positive_score": -0.3, "negative_score": -1.7}
+LOOK = {"step": 1000, "logged": {"positive_score": -0.3, "negative_score": -1.7}}
 ORDER = {"entities": 3, "points": [[0, 0.5, 0.5]], "explained": [0.5, 0.2], "similarity": [[1.0]]}
 
 
@@ -251,8 +251,11 @@ def bins(edges: list[int], counts: int = 1) -> dict[str, list[int]]:
         ({"order": {**ORDER, "points": []}}, "field 'order.points' is [], not a list of 1 or more"),
         ({"order": {**ORDER, "similarity": []}}, "field 'order.similarity' is [], not a square of numbers"),
         ({"order": {**ORDER, "similarity": [[1, 0], [1]]}}, "field 'order.similarity' is [[1, 0], [1]], not a square"),
-        ({"analysis": [{"step": 1, "negative_score": -1.0}]}, "field 'analysis.0.positive_score' is missing"),
-        ({"analysis": [{**LOOK, "positive_score": None}]}, "field 'analysis.0.positive_score' is None, not a number"),
+        (
+            {"analysis": [{"step": 1, "logged": {"negative_score": -1.0}}]},
+            "field 'analysis.0.logged.positive_score' is missing",
+        ),
+        ({"analysis": [{"step": 1, "logged": 5}]}, "field 'analysis.0.logged' is 5, not a table"),
         (
             {"analysis": [{**LOOK, "substitution": bins([])}]},
             "field 'analysis.0.substitution.edges' is [], not a list o",
@@ -421,8 +424,9 @@ def test_means_and_standard_errors_by_hand() -> None:
 
 def test_scores_come_from_the_analysis_at_their_step() -> None:
     cell = paper_cell("score-gap", sampler="eans", step=10_000)
-    look = {"step": 10_000, "positive_score": -0.3, "negative_score": -1.7}
-    content = made_up(cell.run(), analysis=[{**look, "step": 1_000, "positive_score": 9.0}, look])
+    logged = {"positive_score": -0.3, "negative_score": -1.7}
+    early = {"step": 1_000, "logged": {**logged, "positive_score": 9.0}}
+    content = made_up(cell.run(), analysis=[early, {"step": 10_000, "logged": logged}])
     (outcome,) = judge([cell], memory(content))
     assert outcome.measured == {"positive_score": -0.3, "negative_score": -1.7}
     assert outcome.passed is True

@@ -26,7 +26,8 @@ ADVERSARIAL = RunSpec("fb15k-237/transe/eans+adv")
 
 
 def look(step: int, skew: float, **more: Any) -> dict[str, Any]:
-    return {"step": step, "positive_score": -0.3, "negative_score": -1.7, "cdf": [skew, 1.0], **more}
+    logged = {"positive_score": -0.3, "negative_score": -1.7}
+    return {"step": step, "logged": logged, "cdf": [skew, 1.0], **more}
 
 
 HISTOGRAM = {"edges": [0.0, 0.5, 1.0], "true": [6, 2], "train": [1, 3], "held_out": [0, 0]}
@@ -235,7 +236,8 @@ def test_captions_say_what_was_drawn() -> None:
     start = "MRR and Hits@10 against the number of negatives: TransE on FB15k-237; seeds 0-1. Not run yet: "
     missing = "FB15k-237: TransE (EANS (n = 4, 8, 16), self-adversarial), ComplEx; WN18RR. In the paper's figure"
     assert written("small-n").startswith(start + missing)
-    softmax = "How the negatives of a positive share the softmax weight: TransE on FB15k-237; seed 2. Not run yet: "
+    softmax = "How the negatives of a positive share the softmax weight, without self-adversarial weights: TransE on"
+    softmax += " FB15k-237; seed 2. Not run yet: "
     assert written("negative-cdf").startswith(f"{softmax}uniform, EANS (step 10,000, step 100,000). In the paper's")
     scores = "Substitution scores of true and false negatives: TransE on FB15k-237 with EANS; seed 2. In the paper's"
     assert written("substitution-histogram").startswith(scores)

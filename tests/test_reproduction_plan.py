@@ -39,7 +39,7 @@ def guess(records: dict[RunSpec, Record], recipe: str, *overrides: str, hardware
 
 # --- which runs -----------------------------------------------------------------------------------------------------
 
-LOOK = {"step": 1000, "positive_score": -0.5, "negative_score": -1.0}
+LOOK = {"step": 1000, "logged": {"positive_score": -0.5, "negative_score": -1.0}}
 ORDER = {"entities": 2, "points": [[0, 1, 1]], "explained": [0.5, 0.5], "similarity": [[1]]}
 
 
@@ -47,7 +47,11 @@ ORDER = {"entities": 2, "points": [[0, 1, 1]], "explained": [0.5, 0.5], "similar
     ("name", "fields", "without"),
     [
         ("score-gap", {"analysis": [{**LOOK, "step": step} for step in (1000, 10_000, 100_000)]}, "analysis"),
-        ("negative-cdf", {"analysis": [{**LOOK, "cdf": [0.5, 1.0]}]}, "analysis"),
+        (
+            "negative-cdf",
+            {"analysis": [{"step": step, "cdf": [0.5, 1.0]} for step in (1000, 10_000, 100_000)]},
+            "analysis",
+        ),
         ("substitution-histogram", {"analysis": [{**LOOK, "substitution": {}}]}, "analysis of substitution scores"),
         ("order", {"analysis": [LOOK], "order": ORDER}, "order of entities"),
     ],

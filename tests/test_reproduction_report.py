@@ -181,7 +181,7 @@ def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     cells = read_cells()
     for spec in [cell.run(seed) for cell in cells for seed in range(3)]:
         scores = {"positive_score": -0.3 - spec.seed, "negative_score": -5.8 + spec.seed}
-        analysis = [{"step": step, **scores} for step in (1_000, 10_000, 100_000)]
+        analysis = [{"step": step, "logged": scores} for step in (1_000, 10_000, 100_000)]
         numbers = (0.3 + 0.01 * spec.seed, 0.5 + 0.01 * spec.seed)
         more = {"valid": valid(0.3), "seconds": 7500.0, "recipe_hash": str(spec.seed)}
         contents[spec] = made_up(spec, *numbers, analysis=analysis, **more)

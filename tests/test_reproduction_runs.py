@@ -136,7 +136,9 @@ def test_scores_are_means_over_the_steps_before(tmp_path: Path) -> None:
     record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", looks=LOOKS, listener=listener)
     for look, steps in zip(record["analysis"], [(2, 4), (6, 8), (16, 18)], strict=True):
         for name in ("positive_score", "negative_score"):
-            assert look[name] == pytest.approx(sum(seen[step][name] or 0.0 for step in steps) / len(steps), rel=1e-5)
+            assert look["logged"][name] == pytest.approx(
+                sum(seen[step][name] or 0.0 for step in steps) / len(steps), rel=1e-5
+            )
 
 
 def stop_after(step: int) -> Listener:
@@ -157,10 +159,10 @@ def test_an_interrupted_run_goes_on_and_keeps_what_it_saw(plain: dict[str, Any],
     assert (folders[1] / SPEC.name / "checkpoint.safetensors").is_file()
     notes = folders[1] / SPEC.name / "notes.json"
     content = json.loads(notes.read_text("utf-8"))
-    assert [glance["step"] for glance in content["glances"]] == [0, 2, 4, 6]
+    assert [glance["step"] for glance in content["ahead"]] == [0, 2, 4, 6]
     assert 0 < content["earlier"] < 100
     # What a process left that was killed later, but whose last checkpoint is of step 7:
-    content["glances"].append({**content["glances"][0], "step": 8, "seconds": 50.0})
+    content["ahead"].append({**content["ahead"][0], "step": 8, "seconds": 50.0})
     content["looks"].append({**content["looks"][0], "step": 10, "seconds": 50.0})
     notes.write_text(json.dumps({**content, "earlier": 1000.0}), "utf-8")
     first: list[int] = []

@@ -3,10 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from eans import stopping
+from eans.display import TrainingDisplay
+from eans.errors import Interrupted
 from eans.stopping import StopRequests
 
 
@@ -59,3 +62,19 @@ def test_signals_after_a_stop_are_ignored_and_others_restored() -> None:
     with stop.caught():
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_training_stops_at_once_when_asked_again(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    display = TrainingDisplay()
+
+    def train() -> None:
+        with display.watching(Path("somewhere")):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert display.listener().stop()
+            clock[0] += 2.0
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted) as caught:
+        train()
+    assert str(caught.value) == "stopped at once; continue with: eans train --resume somewhere"
+    assert capsys.readouterr().err == f"{stopping.WORDS}\n"

@@ -246,8 +246,8 @@ def n3_penalty(factors: Iterable[Tensor]) -> Tensor:
 def dura_penalty(entities: Iterable[Tensor], queries: Iterable[Tensor]) -> Tensor:
     """``(0.5 sum |e|^2 + 1.5 sum |q|^2) / B`` over rows of entities and of queries, ``[B, ...]`` each: a scalar.
 
-    DURA (Zhang et al., 2020), with the weights of its authors. A score is the product of a query and an entity; as a
-    distance between the two it would have their squares besides, and these are what is kept small.
+    DURA (Zhang et al., 2020), with the weights that its authors have for ComplEx. A score is the product of a query and
+    an entity; as a distance between the two it would have their squares besides, and these are what is kept small.
     """
     return 0.5 * _mean_squares(entities) + 1.5 * _mean_squares(queries)
 

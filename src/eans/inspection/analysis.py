@@ -117,10 +117,10 @@ class Analyst:
 
     @torch.no_grad()
     def look_ahead(self, batches: int) -> dict[str, float | None]:
-        """Means over the batches that training comes to next, which a log of training would soon show.
+        """Means over the batches that training comes to next: about what a log of training would soon show.
 
         ``positive_score`` is the mean of ``log sigmoid(s)``, ``negative_score`` that of ``s``, None without negatives;
-        ``s`` is a score plus the loss's margin.
+        ``s`` is a score plus the loss's margin. The negatives are draws of its own, along the line as it is now.
         """
         trainer, margin = self.trainer, self.trainer.loss.margin
         self.generator.manual_seed(mix(0, Purpose.INSPECT, trainer.completed + 2))
@@ -129,8 +129,8 @@ class Analyst:
             rows, side = trainer.stream.rows(step)
             triples = trainer.stream.triples[rows]
             found = trainer.scores(triples, side, trainer.sampler.sample(triples, side, self.generator))
-            means.append([logsigmoid(found.positive + margin).mean(), (found.negative + margin).mean()])
-        positive, negative = torch.tensor(means, dtype=torch.float64).mean(0).tolist()
+            means.append(torch.stack([logsigmoid(found.positive + margin).mean(), (found.negative + margin).mean()]))
+        positive, negative = torch.stack(means).double().mean(0).tolist()
         return {"positive_score": positive, "negative_score": negative if trainer.sampler.negatives else None}
 
     def _valid_means(self) -> dict[str, float | None]:

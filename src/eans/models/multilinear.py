@@ -68,6 +68,11 @@ class Multilinear(Model):
             raise UsageError("loss.relation_weight needs model.bounded=false")
         return query
 
+    def duals(self, triples: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        if self.bounded:
+            raise UsageError("loss.penalty 'dura' needs model.bounded=false")
+        return super().duals(triples)
+
     def total_score(self) -> Tensor:
         """``(scale / d) <product(sum_e h, sum_r r), sum_e t>``, with rows after tanh where the score is bounded.
 

@@ -115,7 +115,7 @@ class LossSection(Section):
     detach: bool = Field(False, description="stop the substitution score's gradient inside the negative logits")
     penalty: Literal["none", "l3", "n3", "dura", "stay-positive"] = Field(
         "none",
-        description="l3: whole tables; n3: rows of the batch; dura: those and their queries, dot products only; "
+        description="l3: whole tables; n3: rows of the batch; dura: its entities and queries, dot products only; "
         "stay-positive: the sum of all scores of the graph",
     )
     penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")

@@ -14,7 +14,7 @@ from eans.reproduction.report import Outcome, judge
 
 SHOWS = {
     "small-n": "MRR and Hits@10 against the number of negatives",
-    "negative-cdf": "How the negatives of a positive share the softmax weight",
+    "negative-cdf": "How the negatives of a positive share the softmax weight, without self-adversarial weights",
     "substitution-histogram": "Substitution scores of true and false negatives",
     "order": "The line of entities after the last step",
 }

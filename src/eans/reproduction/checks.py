@@ -93,6 +93,7 @@ LOOK_MAY: Kinds = {
     "valid_score": NUMBER_OR_NONE,
     "cdf": Kind("a list of numbers or null", lambda value: value is None or NUMBERS.holds(value)),
 }
+LOGGED: Kinds = {"positive_score": NUMBER, "negative_score": NUMBER}
 EDGES: Kinds = {"edges": list_of(NUMBER, least=2)}
 GROUPS = ("true", "train", "held_out")  # of negatives in the histogram of substitution scores
 ORDER: Kinds = {
@@ -122,8 +123,8 @@ def look_problem(look: object, where: str) -> str:
     found = problem(look, LOOK, LOOK_MAY, where)
     if found or not isinstance(look, dict):
         return found
-    if look.get("negative_score") is not None:  # the two are shown beside each other
-        found = problem(look, {"positive_score": NUMBER}, {}, where)
+    if look.get("logged") is not None:
+        found = problem(look["logged"], LOGGED, {}, f"{where}.logged")
     if not found and "substitution" in look:
         histogram, where = look["substitution"], f"{where}.substitution"
         found = problem(histogram, EDGES, {}, where)

@@ -85,8 +85,9 @@ def make_plan(
 def lacks(record: Record, uses: Sequence[str], looks: Sequence[int] = ()) -> str:
     """Why a record does not serve tables and figures, in words; nothing if it does."""
     absent = [what for name in uses if name in NEEDS for what, there in (NEEDS[name],) if not there(record)]
-    if "score-gap" in uses:
-        seen = {look["step"] for look in record.get("analysis", ())}
+    kept = [name for table, name in (("score-gap", "logged"), ("negative-cdf", "cdf")) if table in uses]
+    if kept:
+        seen = {look["step"] for look in record.get("analysis", ()) if all(look.get(name) for name in kept)}
         # A step that the run does not come to would be missed for ever.
         asked = [step for step in looks if step <= record.get("steps", step)]
         absent += [f"analysis at step {step:,}" for step in asked if step not in seen]

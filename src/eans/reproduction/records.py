@@ -106,7 +106,7 @@ class Record:
     @property
     def is_analysed(self) -> bool:
         """Does it say how negatives scored on the way?"""
-        return any(look.get("negative_score") is not None for look in self.get("analysis", ()))
+        return any(bool(look.get("logged")) for look in self.get("analysis", ()))
 
     @property
     def beside(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eans.errors import UsageError, did_you_mean
 from eans.reproduction.anchors import anchor_cells
@@ -100,13 +101,12 @@ def _fulfils(cell: Cell, wanted: Mapping[str, set[str]]) -> bool:
 def drawn_from(figure: str, cells: Iterable[Cell]) -> list[Cell]:
     """The cells whose runs a figure needs. Those about scores show plain training: what the sampler does by itself."""
     if figure != "small-n":
-        gaps = [cell.with_fields(self_adversarial=False) for cell in cells if cell.table == "score-gap"]
+        gaps = [_without_numbers(cell, self_adversarial=False) for cell in cells if cell.table == "score-gap"]
         return gaps if figure == "negative-cdf" else [cell for cell in gaps if cell["sampler"] == "eans"]
     few = [cell for cell in cells if cell.table == "small-n" and cell["model"] in DRAWN_MODELS]
-    beside = [
-        Cell({k: v for k, v in cell.fields.items() if k not in VALUES}).with_fields(
-            sampler="uniform", self_adversarial=True
-        )
-        for cell in few
-    ]
-    return [*few, *beside]
+    return [*few, *(_without_numbers(cell, sampler="uniform", self_adversarial=True) for cell in few)]
+
+
+def _without_numbers(cell: Cell, **changes: Any) -> Cell:
+    """A cell of another run, for which nothing was published."""
+    return Cell({name: value for name, value in cell.fields.items() if name not in VALUES}).with_fields(**changes)

@@ -26,10 +26,12 @@ class Measure(NamedTuple):
 
 
 def scores_at_step(record: Record, cell: Cell) -> Numbers | None:
-    """Mean scores from the analysis at the cell's step; None without one."""
+    """Mean scores over the steps before the cell's; None if they were not looked at."""
     for look in record.get("analysis", ()):
-        if look["step"] == cell["step"] and look.get("negative_score") is not None:
-            return {name: float(look[name]) for name in SCORES.names}
+        if look["step"] == cell["step"] and not cell.values:
+            return {}  # a figure is drawn from the look, and shows none of these
+        if look["step"] == cell["step"] and look.get("logged"):
+            return {name: float(look["logged"][name]) for name in SCORES.names}
     return None
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from eans.api import Listener
 from eans.files import atomic_write
 from eans.graph import KnowledgeGraph
@@ -34,7 +36,7 @@ class Notes:
 
     Attributes:
         looks: analyses by step, each with the ``seconds`` it took.
-        glances: mean scores by step, on the way to the looks; these too have ``seconds``.
+        glances: `Analyst.look_ahead` by step, on the way to the looks; these too have ``seconds``.
         order: the final line of entities, if the sampler has one.
         earlier: seconds of the sessions before this one, as far as they were saved.
         company: how many runs there were, this one included, by how many of the reports said so in those sessions.
@@ -52,7 +54,7 @@ class Notes:
         self.file = folder / "notes.json"
         content = json.loads(self.file.read_text("utf-8")) if self.file.is_file() else {}
         self.looks: dict[int, dict[str, Any]] = {look["step"]: look for look in content.get("looks", [])}
-        self.glances: dict[int, dict[str, Any]] = {glance["step"]: glance for glance in content.get("glances", [])}
+        self.glances: dict[int, dict[str, Any]] = {glance["step"]: glance for glance in content.get("ahead", [])}
         self.order: dict[str, Any] | None = content.get("order")
         self.earlier: float = content.get("earlier", 0.0)
         self.company = Counter({int(runs): reports for runs, reports in content.get("company", {}).items()})
@@ -80,7 +82,7 @@ class Notes:
         if self.file.parent.is_dir():
             content = {
                 "looks": list(self.looks.values()),
-                "glances": list(self.glances.values()),
+                "ahead": list(self.glances.values()),
                 "order": self.order,
                 "earlier": self.total_seconds,
                 "company": self.company + Counter(self._company_now()),
@@ -134,25 +136,34 @@ class Watcher:
         self.notes.save_now_and_then()
 
     def _glance(self, analyst: Analyst, step: int) -> None:
-        began = time.perf_counter()
+        began = when_done(analyst.trainer.device)
         glance: dict[str, Any] = {"step": step, **analyst.look_ahead(BATCHES), "seconds": 0.0}
         self.notes.glances[step] = glance
         self.notes.save()
         glance["seconds"] = round(time.perf_counter() - began, 3)
 
     def _look(self, analyst: Analyst, step: int) -> None:
-        began = time.perf_counter()
-        found = {**analyst.analyse(), **self._means(step)}
+        began = when_done(analyst.trainer.device)
+        found = {**analyst.analyse(), "logged": self._logged(step)}
         if step == analyst.trainer.schedule.steps:
             self.notes.order = describe_order(analyst.trainer)
         self.notes.looks[step] = {**rounded(found), "seconds": round(time.perf_counter() - began, 3)}
         self.notes.save()
 
-    def _means(self, end: int) -> dict[str, float | None]:
-        """Over the glances at the steps before `end`; None where there are none, or no negatives."""
-        near = [glance for step, glance in self.notes.glances.items() if end - SPAN <= step < end]
-        seen = {name: [glance[name] for glance in near if glance[name] is not None] for name in MEANS}
-        return {name: fmean(values) if values else None for name, values in seen.items()}
+    def _logged(self, end: int) -> dict[str, float] | None:
+        """What a log of the steps before `end` would show; None if a glance is missing, or there are no negatives."""
+        wanted = [step for step in range(max(0, end - SPAN), end) if step % EVERY == 0]
+        near = [self.notes.glances[step] for step in wanted if step in self.notes.glances]
+        if len(near) < len(wanted) or any(glance[name] is None for glance in near for name in MEANS):
+            return None
+        return {name: fmean(glance[name] for glance in near) for name in MEANS}
+
+
+def when_done(device: torch.device) -> float:
+    """The time once the device is done: steps that it still has to do are no part of an analysis."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def rounded(value: Any) -> Any:

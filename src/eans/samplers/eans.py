@@ -55,7 +55,8 @@ class EANS(Sampler):
             their next one.
         warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
         inside: how entities stand inside a cluster: by ``"id"``, or ``"inherited"`` from the line before, as in the
-            paper's code. Clusters that are larger than sigma are then ordered by those of earlier clusterings.
+            paper's code (if its sort is stable, which PyTorch does not promise). Clusters that are larger than sigma
+            are then ordered by those of earlier clusterings.
         proposal: ``"gaussian"``; ``"block"``: uniform inside the block of the line that holds the positive entity;
             ``"student"``: Student's t instead of the Gaussian, with sigma as its scale.
         blocks: into how many equal blocks the line is cut; fewer where they would hold less than two entities.

@@ -222,7 +222,7 @@ def comparison_cases(step: Step) -> Iterator[KernelCase]:
 def sampling_cases(step: Step) -> Iterator[KernelCase]:
     """What comes before the scores: the batch, the draw, the labels."""
     sizes, sampler = step.sizes, step.sampler
-    take = partial(kernels.take, step.stream.triples, step.stream.weights, step.rows, step.places, TAIL)
+    take = partial(kernels.take, step.stream.triples, step.stream.weights["tail"], step.rows, step.places, TAIL)
     yield KernelCase("take", take, kernel_costs.take(sizes))
     start = step.places[step.triples[:, TAIL]]
     draw = partial(kernels.step_along, sampler.virtual_to_real, start, step.noise, sizes.sigma, False)

@@ -45,7 +45,7 @@ def brute_force(trainer: Trainer, graph: KnowledgeGraph, analyst: Analyst) -> di
     groups: dict[str, list[float]] = {"true": [], "train": [], "held_out": []}
     own = 0
     for chosen, side in zip(analyst.rows, analyst.sides, strict=True):
-        triples, weights = graph.train[chosen], trainer.stream.weights[chosen].tolist()
+        triples, weights = graph.train[chosen], trainer.stream.weights[side][chosen].tolist()
         scores = [trainer.model.score(triple[None]).item() + margin for triple in triples]
         weighted.append(sum(w * log_sigmoid(score) for w, score in zip(weights, scores, strict=True)) / sum(weights))
         drawn = trainer.sampler.sample(triples, side, generator)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eans.batches import Batch, BatchStream, mix
-from eans.graph import KnowledgeGraph, subsampling_weights
+from eans.graph import KnowledgeGraph, query_weights, subsampling_weights
 
 
 def line(size: int) -> KnowledgeGraph:
@@ -85,6 +85,11 @@ def test_weights_belong_to_their_triples(make_graph):
     for step in range(8):
         batch = stream[step]
         assert batch.weight.tolist() == [weight[row] for row in rows(batch)]
+    asked = BatchStream(graph, 16, seed=0, subsampling="query")
+    for step, side in ((0, "tail"), (1, "head")):
+        found = dict(zip(map(tuple, graph.train.tolist()), query_weights(graph.train, 2, side).tolist(), strict=True))
+        assert asked[step].side == side
+        assert asked[step].weight.tolist() == [found[row] for row in rows(asked[step])]
     plain = BatchStream(graph, 16, seed=0, subsampling=False)
     assert plain[3].weight.tolist() == [1.0] * 16
     assert torch.equal(plain[3].triples, stream[3].triples)

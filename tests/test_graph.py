@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from eans.errors import DataError, UsageError
-from eans.graph import SIDES, SPLITS, KnowledgeGraph, TripleIndex, Vocabulary, column, opposite, subsampling_weights
+from eans.graph import (
+    SIDES,
+    SPLITS,
+    KnowledgeGraph,
+    TripleIndex,
+    Vocabulary,
+    column,
+    opposite,
+    query_weights,
+    subsampling_weights,
+)
 
 E, R = 5, 3
 TRAIN = [("anna", "knows", "ben"), ("ben", "knows", "cleo"), ("anna", "likes", "anna")]
@@ -272,6 +282,14 @@ def test_subsampling_weights_by_hand():
     weights = subsampling_weights(tensor(rows), R)
     assert weights.dtype == torch.float32
     assert weights.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@given(triples())
+def test_query_weights(rows):
+    tails = [(sum((h, r) == (a, b) for a, b, _ in rows) + 3) ** -0.5 for h, r, _ in rows]
+    heads = [(sum((r, t) == (b, c) for _, b, c in rows) + 3) ** -0.5 for _, r, t in rows]
+    assert query_weights(tensor(rows), R, "tail").tolist() == pytest.approx(tails, rel=1e-6)
+    assert query_weights(tensor(rows), R, "head").tolist() == pytest.approx(heads, rel=1e-6)
 
 
 @given(triples())

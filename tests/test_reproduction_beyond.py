@@ -96,6 +96,7 @@ def test_questions_and_their_runs() -> None:
         "Reciprocal relations with EANS": 3,
         "Steps and batches of a softmax": 2,
         "Weight of the N3 penalty": 2,
+        "Weights of positives": 3,
     }
     assert question_texts().keys() == {cell["question"] for cell in CHOICES}
     settings = [cell.run().settings for cell in CHOICES]
@@ -292,6 +293,7 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
         "### Reciprocal relations with EANS",
         "### Steps and batches of a softmax",
         "### Weight of the N3 penalty",
+        "### Weights of positives",
     ]
     start = "| WN18RR | RotatE | EANS + self-adv."
     assert [line for line in lines if line.startswith(start)][4:] == [
@@ -306,9 +308,9 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
         r"repeats & .4900 $\pm$ .0100 & base & .5800 $\pm$ .0000 & 3400 $\pm$ 0 & .4910 $\pm$ .0000 & 0-1 \\" in latex
     )
     assert r"exact & .4700 & $-$.0200 & .5600 & 3500 & .4710 & 0 \\" in latex
-    assert latex.count("\\end{tabular}") == 7
+    assert latex.count("\\end{tabular}") == 8
     rows = list(csv.DictReader(io.StringIO(report("csv"))))
-    assert len(rows) == 16
+    assert len(rows) == 18
     assert rows[5]["overrides"] == "sampler.known_true=exact"
     assert float(rows[5]["difference_mrr"]) == pytest.approx(-0.02)
     cells = json.loads(report("json"))

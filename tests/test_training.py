@@ -154,6 +154,7 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
         {"loss__name": "logsigmoid", "sampler__false_negatives": "keep"},
         {"model__name": "transd", "model__projection": "entity-table"},
         {"train__subsampling": False},
+        {"train__subsampling": "query"},
         {"train__optimizer": "adagrad", "train__lr_decay": "linear"},
         {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_weights": True},
         {"model__reciprocal": True},

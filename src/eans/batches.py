@@ -8,13 +8,13 @@ sees depends on the seed and the step alone: the position in the data is an inte
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from eans import kernels
-from eans.graph import KnowledgeGraph, Side, column, subsampling_weights
+from eans.graph import SIDES, KnowledgeGraph, Side, column, query_weights, subsampling_weights
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -56,6 +56,17 @@ class Batch(NamedTuple):
     weight: Tensor
 
 
+Subsampling = bool | Literal["query"]
+
+
+def _weights(graph: KnowledgeGraph, subsampling: Subsampling, device: torch.device | str) -> dict[Side, Tensor]:
+    """Of all positives, float32 ``[T]``, by the side that is corrupted."""
+    if subsampling == "query":
+        return {side: query_weights(graph.train, graph.num_relations, side).to(device) for side in SIDES}
+    plain = subsampling_weights(graph.train, graph.num_relations) if subsampling else torch.ones(len(graph.train))
+    return dict.fromkeys(SIDES, plain.to(device))
+
+
 class BatchStream:
     """Batches of a graph's training triples by step number.
 
@@ -63,7 +74,8 @@ class BatchStream:
         graph: where the triples come from.
         batch_size: B; a graph with fewer triples repeats them within a batch.
         seed: fixes the shuffles.
-        subsampling: weight positives by `subsampling_weights` (otherwise equally).
+        subsampling: weight positives by `subsampling_weights`; ``"query"``: by `query_weights` of the side that a batch
+            corrupts; False: equally.
         device: where batches live.
     """
 
@@ -72,12 +84,11 @@ class BatchStream:
         graph: KnowledgeGraph,
         batch_size: int,
         seed: int,
-        subsampling: bool = True,
+        subsampling: Subsampling = True,
         device: torch.device | str = "cpu",
     ) -> None:
         self.triples = graph.train.to(device)
-        weights = subsampling_weights(graph.train, graph.num_relations) if subsampling else torch.ones(len(graph.train))
-        self.weights = weights.to(device)
+        self.weights = _weights(graph, subsampling, device)
         self.batch_size = batch_size
         self.seed = seed
         self._shuffles: dict[tuple[Side, int], Tensor] = {}
@@ -100,7 +111,7 @@ class BatchStream:
 
     def batch(self, rows: Tensor, side: Side, places: Tensor | None = None) -> Batch:
         """The batch of some training triples; where that helps, in the order of their `places` (`kernels.take`)."""
-        triples, weight = kernels.take(self.triples, self.weights, rows, places, column(side))
+        triples, weight = kernels.take(self.triples, self.weights[side], rows, places, column(side))
         return Batch(triples, side, weight)
 
     def rows(self, step: int) -> tuple[Tensor, Side]:

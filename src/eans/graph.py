@@ -266,19 +266,29 @@ class TripleIndex:
 
 
 def subsampling_weights(triples: Tensor, num_relations: int) -> Tensor:
-    """Weights that even out frequent queries: ``(c(h, r) + c(r, t)) ** -0.5``, float32 ``[n]``.
+    """Weights that even out frequent pairs: ``(c(h, r) + c(r, t)) ** -0.5``, float32 ``[n]``.
 
     ``c`` is the number of triples that share the pair, plus 3 (the smoothing of the RotatE code, which the EANS
     paper inherits without saying so).
     """
-
-    def frequency(anchor: Tensor) -> Tensor:
-        inverse: Tensor
-        counts: Tensor
-        _, inverse, counts = torch.unique(
-            anchor * num_relations + triples[:, RELATION], return_inverse=True, return_counts=True
-        )
-        return counts[inverse] + 3
-
-    total = frequency(triples[:, HEAD]) + frequency(triples[:, TAIL])
+    total = _frequency(triples, num_relations, "tail") + _frequency(triples, num_relations, "head")
     return torch.rsqrt(total.to(torch.float32))
+
+
+def query_weights(triples: Tensor, num_relations: int, side: Side) -> Tensor:
+    """Weights that even out frequent questions for a `side`: ``c(h, r) ** -0.5`` for tails, float32 ``[n]``.
+
+    ``c`` as in `subsampling_weights` (Kamigaito & Hayashi, 2022, who call it unique).
+    """
+    return torch.rsqrt(_frequency(triples, num_relations, side).to(torch.float32))
+
+
+def _frequency(triples: Tensor, num_relations: int, side: Side) -> Tensor:
+    """How many triples share each one's question for the `side`, and 3 more: int64 ``[n]``."""
+    inverse: Tensor
+    counts: Tensor
+    anchor = triples[:, column(opposite(side))]
+    _, inverse, counts = torch.unique(
+        anchor * num_relations + triples[:, RELATION], return_inverse=True, return_counts=True
+    )
+    return counts[inverse] + 3

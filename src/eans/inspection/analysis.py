@@ -148,7 +148,7 @@ class Analyst:
     ) -> None:
         """Add the positives of rows ``[B]`` and their draws to sums ``[8]``, shares ``[2, N + 1]`` and histograms."""
         loss, sampler = self.trainer.loss, self.trainer.sampler
-        triples, weight = self.trainer.stream.triples[rows], self.trainer.stream.weights[rows]
+        triples, weight = self.trainer.stream.triples[rows], self.trainer.stream.weights[side][rows]
         negatives = sampler.sample(triples, side, self.generator)
         entities, masked, *_ = negatives
         found = self.trainer.scores(triples, side, negatives)

@@ -142,7 +142,10 @@ class TrainSection(Section):
     rows: Literal["float32", "bfloat16"] = Field(
         "float32", description="on a GPU, read candidate rows rounded to bfloat16: faster, less exact"
     )
-    subsampling: bool = Field(True, description="weight positives by (c(h,r) + c(r,t)) ** -0.5")
+    subsampling: bool | Literal["query"] = Field(
+        True,
+        description="weight positives by (c(h,r) + c(r,t)) ** -0.5; query: by that of the side asked for",
+    )
     seed: Count = Field(0, description="fixes every random number")
     log_every: Positive = Field(100, description="steps between log records")
     valid_every: Count = Field(0, description="steps between validations; 0 for none")

@@ -48,7 +48,8 @@ class Stopwatch:
         if "valid" not in record:
             return
         now = time.perf_counter() - self.began
-        seconds = record["seconds"] - self.validating
+        # The seconds of a record are rounded; no time runs backwards for that.
+        seconds = max(record["seconds"] - self.validating, self.curve[-1]["seconds"] if self.curve else 0.0)
         self.curve.append({"step": record["step"], "seconds": round(seconds, 3), "mrr": record["valid"]["both"]["mrr"]})
         self.validating += now - record["seconds"]
 

@@ -85,10 +85,9 @@ def test_anchors() -> None:
 def test_questions_and_their_runs() -> None:
     assert Counter(cell["question"] for cell in CHOICES if "base" in cell.fields) == {
         "Where K-means starts": 6,
-        "When a new order takes effect": 3,
-        "The order inside a cluster": 3,
+        "How the line is made, and when": 11,
         "Labels of false negatives": 4,
-        "TransD's projection of relations": 3,
+        "TransD's projection of relations": 4,
         "DistMult's width": 1,
         "Known answers among Gaussian draws": 2,
         "Size of SANS' pools": 1,
@@ -96,6 +95,7 @@ def test_questions_and_their_runs() -> None:
         "Reciprocal relations with EANS": 3,
         "Steps and batches of a softmax": 2,
         "Weight of the N3 penalty": 2,
+        "N3 or DURA": 1,
         "Weights of positives": 3,
     }
     assert question_texts().keys() == {cell["question"] for cell in CHOICES}
@@ -141,7 +141,7 @@ def test_only_who_names_them_gets_them() -> None:
     assert [cell.run().settings for cell in chosen.cells] == ["wn18rr/complex/best", "wn18rr/rotate/best"]
     assert (chosen.tables, chosen.figures) == (("best",), ())
     questions = select(CELLS, ["choices"], "dataset=wn18rr,model=rotate").cells
-    settings = ["new centroids", "last centroids", "at once", "at the next epoch"]
+    settings = ["new centroids", "last centroids", "by id, at once", "as before, next epoch"]
     settings += ["repeats", "exact", "repeats everywhere"]
     assert [cell["setting"] for cell in questions] == settings
 
@@ -287,12 +287,13 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
     assert [line for line in lines if line.startswith("#")] == [
         "## What the open choices do",
         "### Where K-means starts",
-        "### When a new order takes effect",
+        "### How the line is made, and when",
         "### Labels of false negatives",
         "### TransD's projection of relations",
         "### Reciprocal relations with EANS",
         "### Steps and batches of a softmax",
         "### Weight of the N3 penalty",
+        "### N3 or DURA",
         "### Weights of positives",
     ]
     start = "| WN18RR | RotatE | EANS + self-adv."
@@ -308,14 +309,14 @@ def test_choices_in_every_format(some_records: Path, capsys: pytest.CaptureFixtu
         r"repeats & .4900 $\pm$ .0100 & base & .5800 $\pm$ .0000 & 3400 $\pm$ 0 & .4910 $\pm$ .0000 & 0-1 \\" in latex
     )
     assert r"exact & .4700 & $-$.0200 & .5600 & 3500 & .4710 & 0 \\" in latex
-    assert latex.count("\\end{tabular}") == 8
+    assert latex.count("\\end{tabular}") == 9
     rows = list(csv.DictReader(io.StringIO(report("csv"))))
-    assert len(rows) == 18
-    assert rows[5]["overrides"] == "sampler.known_true=exact"
-    assert float(rows[5]["difference_mrr"]) == pytest.approx(-0.02)
+    assert len(rows) == 22
+    assert rows[7]["overrides"] == "sampler.known_true=exact"
+    assert float(rows[7]["difference_mrr"]) == pytest.approx(-0.02)
     cells = json.loads(report("json"))
-    assert cells[5]["base"] == LABELS.settings
-    assert cells[5]["measured"] == {"mr": 3500.0, "mrr": 0.47, "hits10": 0.56, "valid_mrr": 0.471}
+    assert cells[7]["base"] == LABELS.settings
+    assert cells[7]["measured"] == {"mr": 3500.0, "mrr": 0.47, "hits10": 0.56, "valid_mrr": 0.471}
     assert {cell["pass"] for cell in cells} == {None}
 
 
@@ -395,7 +396,7 @@ def test_the_page_answers_questions_that_have_a_run(some_records: Path) -> None:
     assert "| FB15k-237" not in choices
     waiting = " ".join(choices.split("Not run yet: ")[1].split("\n\n")[0].split())
     assert "Labels of false negatives (FB15k-237 TransE, FB15k-237 RotatE); TransD's projection" in waiting
-    assert "Where K-means starts (FB15k-237 TransE, FB15k-237 RotatE, WN18RR RotatE); When a new" in waiting
+    assert "Where K-means starts (FB15k-237 TransE, FB15k-237 RotatE, WN18RR RotatE); How the line" in waiting
 
 
 def test_a_base_alone_answers_nothing() -> None:

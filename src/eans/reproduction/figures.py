@@ -22,7 +22,12 @@ from eans.reproduction.labels import DATASETS, MODELS, NUMBERS
 GRID: Any = {"color": "#E5E5E5", "linewidth": 0.6}
 PUBLISHED: Any = {"linestyle": "", "mfc": "none", "mec": COLOURS[0], "ms": 8, "zorder": 3}
 # Names and looks of what is drawn, by method and by group of negatives.
-LINES = {"eans": ("EANS", COLOURS[0]), "adv": ("self-adversarial", COLOURS[1]), "uniform": ("uniform", COLOURS[1])}
+LINES = {
+    "eans": ("EANS", COLOURS[0]),
+    "eans+adv": ("EANS + self-adversarial", COLOURS[0]),
+    "adv": ("self-adversarial", COLOURS[1]),
+    "uniform": ("uniform", COLOURS[1]),
+}
 FILLS = {
     "true": ("true negatives", GREY),
     "train": ("false, known in train", COLOURS[3]),

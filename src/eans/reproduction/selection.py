@@ -99,9 +99,9 @@ def _fulfils(cell: Cell, wanted: Mapping[str, set[str]]) -> bool:
 
 
 def drawn_from(figure: str, cells: Iterable[Cell]) -> list[Cell]:
-    """The cells whose runs a figure needs. Those about scores show plain training: what the sampler does by itself."""
+    """The cells whose runs a figure needs."""
     if figure != "small-n":
-        gaps = [_without_numbers(cell, self_adversarial=False) for cell in cells if cell.table == "score-gap"]
+        gaps = [cell for cell in cells if cell.table == "score-gap"]
         return gaps if figure == "negative-cdf" else [cell for cell in gaps if cell["sampler"] == "eans"]
     few = [cell for cell in cells if cell.table == "small-n" and cell["model"] in DRAWN_MODELS]
     return [*few, *(_without_numbers(cell, sampler="uniform", self_adversarial=True) for cell in few)]

@@ -19,7 +19,7 @@ from eans.reproduction.report import judge
 Records = Mapping[RunSpec, Record]
 Points = dict[int, float]
 Panels = dict[tuple[str, str], dict[str, dict[str, Points]]]
-METHODS = {"small-n": ("eans", "adv"), "negative-cdf": ("uniform", "adv", "eans", "eans+adv")}  # of figures that compare
+METHODS = {"small-n": ("eans", "adv"), "negative-cdf": ("uniform", "adv", "eans", "eans+adv")}  # compared
 
 
 def find(name: str, cells: Sequence[Cell], records: Records) -> Any:

@@ -60,7 +60,7 @@ def test_without_records_nothing_is_drawn(tmp_path: Path) -> None:
 def test_small_n_data() -> None:
     few = drawn_from("small-n", CELLS)
     run = RunSpec("fb15k-237/transe/adv", ("sampler.negatives=4",))
-    found = small_n_data(few, memory(made_up(run, 0.25, 0.45), made_up(EANS)))
+    found = small_n_data(few, memory(made_up(run, 0.25, 0.45), made_up(RunSpec("fb15k-237/transe/eans"))))
     assert list(found) == [("fb15k-237", "transe")]  # panels without a run are left out
     assert found["fb15k-237", "transe"]["mrr"] == {
         "published": {1: 0.334, 4: 0.335, 8: 0.337, 16: 0.338},
@@ -243,6 +243,17 @@ def test_captions_say_what_was_drawn() -> None:
     scores = f"Substitution scores of true and false negatives: {place} In the paper's"
     assert written("substitution-histogram").startswith(scores)
     assert written("order").endswith(f"{place} The paper has no such figure.")
+
+
+def test_figures_do_not_ask_for_what_they_do_not_show() -> None:
+    """A record without the means of the table of scores has the curves all the same."""
+    looks = [{**look(step, 0.5, substitution=HISTOGRAM), "logged": None} for step in (1000, 10_000, 100_000)]
+    records = memory(*(made_up(spec, analysis=looks, order=ORDER) for spec in (EANS, UNIFORM)))
+    for name in ("negative-cdf", "substitution-histogram", "order"):
+        cells = drawn_from(name, CELLS)
+        written = caption(name, find(name, cells, records), cells, records)
+        assert "; seed 0. " in written
+        assert "Not run yet" not in written
 
 
 def test_captions_count_seeds_where_they_differ() -> None:

@@ -66,6 +66,23 @@ def test_a_record_must_have_what_is_shown(name: str, fields: dict[str, object], 
     assert (run.record is not None, run.reason) == (True, "")
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("score-gap", "logged"), ("negative-cdf", "cdf")],
+)
+def test_every_step_must_have_what_is_shown(name: str, kept: str) -> None:
+    """A look may lack it: of a step at which something was missing, or in an older record."""
+    selection = select(CELLS, [name], "sampler=eans")
+    shown = {"logged": LOOK["logged"], "cdf": [0.5, 1.0]}
+    looks = [{"step": step, **shown} for step in (1000, 10_000, 100_000)]
+    spec = RunSpec(f"{TRANSE}+adv")
+    (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec, analysis=looks)))
+    assert run.reason == ""
+    looks[1] = {**looks[1], kept: None}
+    (run,) = make_plan(selection, CELLS, 1, memory(made_up(spec, analysis=looks)))
+    assert (run.record, run.reason) == (None, "its record has no analysis at step 10,000")
+
+
 def test_scores_must_be_of_the_steps_that_are_shown() -> None:
     selection = select(CELLS, ["score-gap"], "sampler=eans")
     looks = [{**LOOK, "step": step} for step in (1000, 10_000)]

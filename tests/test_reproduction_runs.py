@@ -151,6 +151,20 @@ def untimed(looks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("analysis")
+def test_means_of_scores_need_all_their_glances(tmp_path: Path) -> None:
+    folders = (tmp_path / "records", tmp_path / "working")
+    with pytest.raises(Interrupted):
+        run_spec(SPEC, *folders, device="cpu", looks=LOOKS, listener=stop_after(7))
+    notes = folders[1] / SPEC.name / "notes.json"
+    content = json.loads(notes.read_text("utf-8"))
+    lost = [glance for glance in content["ahead"] if glance["step"] != 6]
+    assert len(lost) == len(content["ahead"]) - 1
+    notes.write_text(json.dumps({**content, "ahead": lost}), "utf-8")
+    record = run_spec(SPEC, *folders, device="cpu", looks=LOOKS)
+    assert [look["logged"] is None for look in record["analysis"]] == [False, True, False]
+
+
+@pytest.mark.usefixtures("analysis")
 def test_an_interrupted_run_goes_on_and_keeps_what_it_saw(plain: dict[str, Any], tmp_path: Path) -> None:
     folders = (tmp_path / "records", tmp_path / "working")
     with pytest.raises(Interrupted):  # between two glances of the second look

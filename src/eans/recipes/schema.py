@@ -144,7 +144,7 @@ class TrainSection(Section):
     )
     subsampling: bool | Literal["query"] = Field(
         True,
-        description="weight positives by (c(h,r) + c(r,t)) ** -0.5; query: by that of the side asked for",
+        description="weight positives by (c(h,r) + c(r,t)) ** -0.5; query: by c ** -0.5 of the pair that is given",
     )
     seed: Count = Field(0, description="fixes every random number")
     log_every: Positive = Field(100, description="steps between log records")

@@ -24,7 +24,7 @@ PAPER = {
     " lose much as they get fewer, and EANS mostly does not.",
     "negative-cdf": "In the paper's figure the weight of uniform negatives gathers on few of them: after 100,000 steps"
     " the first 64 have more than 80 % of it. That of EANS stays quite even. The runs are those of the table of scores,"
-    " which the paper made with self-adversarial weights; without them uniform negatives gather far more.",
+    " which the paper seems to have made with self-adversarial weights; without them uniform negatives gather more.",
     "substitution-histogram": "In the paper's figure false negatives have high scores and true ones do not, and those"
     " in valid or test are no exception, though training does not know them.",
     "order": "The paper has no such figure.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eans.reproduction.cells import Cell
 from eans.reproduction.records import Record, RunSpec
-from eans.reproduction.selection import Selection, drawn_from
+from eans.reproduction.selection import Selection
 
 # What a record must have, besides metrics, for the tables and figures that show it.
 NEEDS: dict[str, tuple[str, Callable[[Record], bool]]] = {
@@ -59,7 +59,7 @@ def make_plan(
     """
     uses: dict[RunSpec, list[str]] = {}
     looks: dict[str, list[int]] = {}
-    for cell in (*cells, *drawn_from("negative-cdf", cells)):
+    for cell in cells:
         if cell.table == "score-gap":
             looks.setdefault(cell.run().settings, []).append(cell["step"])
     for cell in selection.cells:

@@ -101,12 +101,12 @@ def _fulfils(cell: Cell, wanted: Mapping[str, set[str]]) -> bool:
 def drawn_from(figure: str, cells: Iterable[Cell]) -> list[Cell]:
     """The cells whose runs a figure needs."""
     if figure != "small-n":
-        gaps = [cell for cell in cells if cell.table == "score-gap"]
+        gaps = [_without_numbers(cell) for cell in cells if cell.table == "score-gap"]
         return gaps if figure == "negative-cdf" else [cell for cell in gaps if cell["sampler"] == "eans"]
     few = [cell for cell in cells if cell.table == "small-n" and cell["model"] in DRAWN_MODELS]
     return [*few, *(_without_numbers(cell, sampler="uniform", self_adversarial=True) for cell in few)]
 
 
 def _without_numbers(cell: Cell, **changes: Any) -> Cell:
-    """A cell of another run, for which nothing was published."""
+    """A cell of which no number is shown: it has a record as soon as that has what a figure shows."""
     return Cell({name: value for name, value in cell.fields.items() if name not in VALUES}).with_fields(**changes)

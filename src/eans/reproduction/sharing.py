@@ -14,8 +14,7 @@ from eans.reproduction.records import RunSpec
 FEW_NEGATIVES = 16  # with so many, or fewer, a training step does not fill a large GPU
 AT_A_TIME = 4
 # How much sooner such runs are done if they share a GPU under CUDA MPS. With one negative a run took 44 s alone, and
-# four took about 100 s together (records of TransE on FB15k-237); with more negatives there is less to gain. On WN18RR
-# four gained 1.7, and eight no more than 1.9, for twice the memory.
+# four took about 100 s together (records of TransE on FB15k-237); with more negatives there is less to gain.
 SHARING_GAIN = 1.5
 
 

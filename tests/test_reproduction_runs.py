@@ -134,11 +134,12 @@ def test_scores_are_means_over_the_steps_before(tmp_path: Path) -> None:
 
     listener = Listener(start, tick=tick)
     record = run_spec(SPEC, tmp_path / "records", tmp_path / "working", device="cpu", looks=LOOKS, listener=listener)
-    for look, steps in zip(record["analysis"], [(2, 4), (6, 8), (16, 18)], strict=True):
+    # Before step 5 from 1 on, before step 10 from 6 on, before step 20 from 16 on; what is at an end counts half.
+    counted = [{2: 1, 4: 1}, {6: 1, 8: 2, 10: 1}, {16: 1, 18: 2, 20: 1}]
+    for look, times in zip(record["analysis"], counted, strict=True):
         for name in ("positive_score", "negative_score"):
-            assert look["logged"][name] == pytest.approx(
-                sum(seen[step][name] or 0.0 for step in steps) / len(steps), rel=1e-5
-            )
+            total = sum((seen[step][name] or 0.0) * count for step, count in times.items())
+            assert look["logged"][name] == pytest.approx(total / sum(times.values()), rel=1e-5)
 
 
 def stop_after(step: int) -> Listener:

@@ -23,8 +23,9 @@ from eans.recipes import Recipe
 from eans.reproduction.order import describe_order
 from eans.training import Trainer
 
-# The means of the table score-gap are over the 1,000 steps before a look. So often on the way, so many of the batches
-# that come next are looked at: close to what a log of all batches would show, before each one is learnt.
+# The means of the table score-gap are over the 1,000 steps before a look. So often on the way, and at both ends, so
+# many of the batches that come next are looked at: close to what a log of all batches would show, each before it is
+# learnt.
 SPAN, EVERY, BATCHES = 1_000, 20, 4
 BETWEEN_SAVES = 10.0  # seconds
 MEANS = ("positive_score", "negative_score")
@@ -128,7 +129,7 @@ class Watcher:
     def _tick(self, step: int) -> None:
         if self.analyst is not None:
             ends = (*self.looks, self.analyst.trainer.schedule.steps)
-            if step % EVERY == 0 and any(end - SPAN <= step < end for end in ends):
+            if step % EVERY == 0 and any(end - SPAN <= step <= end for end in ends):
                 self._glance(self.analyst, step)
             if step in ends:
                 self._look(self.analyst, step)
@@ -151,12 +152,17 @@ class Watcher:
         self.notes.save()
 
     def _logged(self, end: int) -> dict[str, float] | None:
-        """What a log of the steps before `end` would show; None if a glance is missing, or there are no negatives."""
-        wanted = [step for step in range(max(0, end - SPAN), end) if step % EVERY == 0]
+        """What a log of the steps before `end` would show; None if a glance is missing, or there are no negatives.
+
+        By the trapezoidal rule: a glance stands for the steps on both sides of it, at an end for those of one side.
+        """
+        start = max(0, end - SPAN)
+        wanted = [step for step in range(start, end + 1) if step % EVERY == 0]
         near = [self.notes.glances[step] for step in wanted if step in self.notes.glances]
         if len(near) < len(wanted) or any(glance[name] is None for glance in near for name in MEANS):
             return None
-        return {name: fmean(glance[name] for glance in near) for name in MEANS}
+        weights = [0.5 if step in (start, end) else 1.0 for step in wanted]
+        return {name: fmean((glance[name] for glance in near), weights) for name in MEANS}
 
 
 def when_done(device: torch.device) -> float:

@@ -20,7 +20,7 @@ from eans.reproduction.records import Record, RunSpec
 from eans.reproduction.sharing import SHARING_GAIN, has_few_negatives
 
 IN_PRODUCT = 1 / 32  # units per number of a candidate that is part of a matrix product
-MOVED = 2.0  # times as much where a kernel moves candidates before it compares them (TransD)
+MOVED = 1.6  # times as much where a kernel moves candidates before it compares them (TransD)
 # EANS compares a row, which is read once, with three queries; for dot products two of them fold into one.
 THREE_QUERIES, TWO_QUERIES = 2.0, 1.2
 

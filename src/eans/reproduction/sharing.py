@@ -15,7 +15,7 @@ FEW_NEGATIVES = 16  # with so many, or fewer, a training step does not fill a la
 AT_A_TIME = 4
 # How much sooner such runs are done if they share a GPU under CUDA MPS. With one negative a run took 44 s alone, and
 # four took about 100 s together (records of TransE on FB15k-237); with more negatives there is less to gain.
-SHARING_GAIN = 1.5
+SHARING_GAIN = 1.7
 
 
 def with_workers(runs: Sequence[PlannedRun], workers: int | None, sharing: bool) -> list[PlannedRun]:

@@ -85,12 +85,12 @@ def test_anchors() -> None:
 def test_questions_and_their_runs() -> None:
     assert Counter(cell["question"] for cell in CHOICES if "base" in cell.fields) == {
         "Where K-means starts": 6,
-        "How the line is made, and when": 11,
+        "How the line is made, and when": 14,
         "Labels of false negatives": 5,
-        "TransD's projection of relations": 4,
+        "TransD's projection of relations": 3,
         "Width of the tables": 3,
         "Known answers among Gaussian draws": 2,
-        "Size of SANS' pools": 1,
+        "Size of SANS' pools": 2,
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
         "Steps and batches of a softmax": 5,

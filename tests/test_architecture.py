@@ -45,6 +45,7 @@ LAYERS = [
     {"display_runs"},
     {"display_reproduction"},
     {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")

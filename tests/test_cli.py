@@ -13,6 +13,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -435,6 +436,15 @@ def test_inspect_writes_numbers_and_a_figure(call: Call, run: Path, monkeypatch:
     assert result.status == 2
     assert "figures need matplotlib, which the extra 'figures' brings" in one_line(result.err)
     assert not Path("more").exists()
+
+
+def test_python_m_eans_is_the_command() -> None:
+    done = [
+        subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=60)
+        for command in ([COMMAND, "train", "no/such"], [sys.executable, "-m", "eans", "train", "no/such"])
+    ]
+    assert done[0].returncode == done[1].returncode == 2
+    assert done[0].stderr == done[1].stderr != ""
 
 
 def test_a_reader_that_leaves(run: Path) -> None:

@@ -198,6 +198,8 @@ def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:
         found, again = (kernels.label(*labels) for _ in range(2))
         exact = reference_step.label(*labels)
         yield equality(f"label{'' if repeats_from is None else ' repeats'}", [found], [exact], [again])
+    chances = keys, prefix, drawn, source.whole(entities, 4, batch, extent.negatives), entities
+    yield equality("redraw", *(list(run(*chances)) for run in (kernels.redraw, reference_step.redraw, kernels.redraw)))
 
     triples, weights = source.whole(entities, 4 * batch, 3), source.normal(4 * batch)
     rows = source.whole(4 * batch, batch)

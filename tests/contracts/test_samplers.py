@@ -256,6 +256,21 @@ def test_resample_replaces_only_false_negatives(name, options, side, hub_graph):
     assert torch.equal(sample.entities[~masked.known_true], masked.entities[~masked.known_true])
 
 
+@samplers
+@both_sides
+def test_resample_for_all_rows_and_rounds_at_once(name, options, side, hub_graph, monkeypatch):
+    """As on a GPU, where what was drawn is not looked at."""
+    sampler = SAMPLERS[name](hub_graph, 20, false_negatives="resample", **options)
+    masked = SAMPLERS[name](hub_graph, 20, **options).sample(hub_graph.train, side, seeded(4))
+    usual = sampler.sample(hub_graph.train, side, seeded(4))
+    monkeypatch.setattr(base, "may_look_at", lambda _: False)
+    sample = sampler.sample(hub_graph.train, side, seeded(4))
+    assert sample.known_true.tolist() == brute_labels(hub_graph, hub_graph.train, side, sample.entities, "exact")
+    assert torch.equal(sample.entities[~masked.known_true], masked.entities[~masked.known_true])
+    # Both give up on few, after as many rounds.
+    assert (sample.known_true.sum() - usual.known_true.sum()).abs() <= 0.05 * masked.known_true.sum()
+
+
 def test_resampling_ends_when_nothing_is_left_to_replace(monkeypatch):
     graph = KnowledgeGraph.from_labels([("a", "r", "b"), *(("b", "s", t) for t in "cdefgh")])
     sampler = SAMPLERS["uniform"](graph, 4, false_negatives="resample")

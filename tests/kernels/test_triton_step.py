@@ -172,6 +172,21 @@ def test_label(repeats_from: float | None, known: int) -> None:
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("shape", [(0, 4, 9), (1, 4, 9), (5, 4, 9), (3, 1, 1), (2, 0, 3)], ids=str)
+@pytest.mark.parametrize("known", [0, 1, 40, 42])  # of 42: in the end every entity answers every query
+def test_redraw(shape: tuple[int, int, int], known: int) -> None:
+    generator = torch.Generator().manual_seed(known)
+    size, queries = 7, 6
+    keys = torch.randperm(size * queries, generator=generator)[:known].sort().values.to(DEVICE)
+    prefix = torch.tensor([0, 5, 3, 3], device=DEVICE)[: shape[1]]
+    entities = torch.randint(size, shape[1:], generator=generator).to(DEVICE)
+    others = torch.randint(size, shape, generator=generator).to(DEVICE)
+    found = triton_sampling.redraw(keys, prefix, entities, others, size)
+    for one, two in zip(found, reference_step.redraw(keys, prefix, entities, others, size), strict=True):
+        assert one.dtype == two.dtype
+        assert torch.equal(one, two)
+
+
 # --- loss -----------------------------------------------------------------------------------------------------------
 
 

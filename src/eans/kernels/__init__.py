@@ -58,6 +58,7 @@ __all__ = [
     "pick",
     "products",
     "project",
+    "redraw",
     "repeats",
     "step_along",
     "surprise",
@@ -83,6 +84,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "pick": "reference_step",
         "products": "reference_step",
         "project": "reference_step",
+        "redraw": "reference_step",
         "step_along": "reference_step",
         "surprise": "reference_step",
         "take": "reference_step",
@@ -103,6 +105,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "pick": "triton_sampling",
         "products": "tensor_cores",
         "project": "triton_vectors",
+        "redraw": "triton_sampling",
         "step_along": "triton_sampling",
         "surprise": "triton_softmax",
         "take": "triton_sort",
@@ -297,6 +300,12 @@ def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, rep
     """`eans.kernels.reference_step.label` by the chosen implementation."""
     known: Tensor = _call("label", entities.device, keys, prefix, entities, num_entities, repeats_from)
     return known
+
+
+def redraw(keys: Tensor, prefix: Tensor, entities: Tensor, others: Tensor, num_entities: int) -> tuple[Tensor, Tensor]:
+    """`eans.kernels.reference_step.redraw` by the chosen implementation."""
+    found: tuple[Tensor, Tensor] = _call("redraw", entities.device, keys, prefix, entities, others, num_entities)
+    return found
 
 
 def loss_terms(

@@ -135,6 +135,24 @@ def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, rep
     return known | (repeats(entities) & (ends[1] - ends[0] >= repeats_from)[:, None])
 
 
+def redraw(keys: Tensor, prefix: Tensor, entities: Tensor, others: Tensor, num_entities: int) -> tuple[Tensor, Tensor]:
+    """Candidates, with others in the place of known answers.
+
+    Args:
+        keys, prefix, entities, num_entities: as of `label`.
+        others: int64 ``[R, B, N]``: what is tried at each place, round by round.
+
+    Returns:
+        At each place the first of ``entities[b, n], others[0, b, n], others[1, b, n], ...`` that is no known answer, or
+        the last one if all are, int64 ``[B, N]``; and where that is so: bool ``[B, N]``.
+    """
+    known = label(keys, prefix, entities, num_entities, None)
+    for candidates in others:
+        entities = torch.where(known, candidates, entities)
+        known = known & label(keys, prefix, entities, num_entities, None)
+    return entities, known
+
+
 def repeats(entities: Tensor) -> Tensor:
     """Which draws occur again later in their row: ``[B, N]`` -> bool ``[B, N]``."""
     ordered, position = entities.sort(dim=1, stable=True)

@@ -1,4 +1,4 @@
-"""Drawing along a line or from pools, and labelling false negatives, as one kernel each; one program per positive.
+"""Drawing along a line or from pools, and labelling false negatives or drawing others, as one kernel each.
 
 `eans.kernels.reference_step` defines them.
 """
@@ -114,6 +114,32 @@ def _before(keys, wanted, low, high, steps):
 
 
 @triton.jit
+def _answers(keys, lowest, num_keys, num_entities, steps):
+    """Where the known answers of a query stand, side by side, from key `lowest` on: first, last, and the steps of a
+    search among them.
+    """
+    bounds = lowest + tl.arange(0, 2) * num_entities
+    zero = tl.zeros([2], dtype=tl.int64)
+    ends = _before(keys, bounds, zero, zero + num_keys, steps)
+    first = tl.min(ends, axis=0)
+    last = tl.max(ends, axis=0)
+    left = last - first
+    search = 0
+    while left > 0:
+        left = left // 2
+        search += 1
+    return first, last, search
+
+
+@triton.jit
+def _among(keys, wanted, first, last, search, asked):
+    """Which of the keys `wanted` that are `asked` for are among ``keys[first : last]``; tensors of one shape."""
+    ends = tl.zeros_like(wanted) + last
+    found = _before(keys, wanted, tl.where(asked, first, ends), ends, search)
+    return tl.load(keys + found, mask=asked & (found < last), other=-1) == wanted
+
+
+@triton.jit
 def _label_kernel(
     known,  # [B, N]
     keys,  # [K]
@@ -134,23 +160,9 @@ def _label_kernel(
     inside = columns < negatives
     mine = tl.load(entities + row * negatives + columns, mask=inside, other=-1)
 
-    # The known answers of the row's query stand side by side.
     lowest = tl.load(prefix + row) * num_entities
-    bounds = lowest + tl.arange(0, 2) * num_entities
-    zero = tl.zeros([2], dtype=tl.int64)
-    ends = _before(keys, bounds, zero, zero + num_keys, steps)
-    first = tl.min(ends, axis=0)
-    last = tl.max(ends, axis=0)
-
-    left = last - first
-    search = 0
-    while left > 0:
-        left = left // 2
-        search += 1
-    wanted = lowest + mine
-    none = tl.zeros([COLUMNS], dtype=tl.int64)
-    found = _before(keys, wanted, none + first, none + last, search)
-    labelled = tl.load(keys + found, mask=inside & (found < last), other=-1) == wanted
+    first, last, search = _answers(keys, lowest, num_keys, num_entities, steps)
+    labelled = _among(keys, lowest + mine, first, last, search, inside)
 
     if REPEATS:
         stop = tl.where(last - first >= repeats_from, negatives, 0)
@@ -179,3 +191,58 @@ def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, rep
             REPEATS=repeats_from is not None, COLUMNS=columns, OTHERS=OTHERS, num_warps=4,
         )  # fmt: skip
     return known
+
+
+@triton.jit
+def _redraw_kernel(
+    chosen,  # [B, N]
+    known,  # [B, N]
+    keys,  # [K]
+    prefix,  # [B]
+    entities,  # [B, N]
+    others,  # [R, B, N]
+    num_keys,
+    num_entities,
+    steps,  # enough for a search among all keys
+    rounds,
+    batch,
+    negatives,
+    COLUMNS: tl.constexpr,
+):
+    """Rounds go on as long as one of the program's candidates is a known answer, and read what replaces those alone."""
+    tiles = tl.cdiv(negatives, COLUMNS)
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < negatives
+    here = row * negatives + columns
+    mine = tl.load(entities + here, mask=inside, other=-1)
+    lowest = tl.load(prefix + row) * num_entities
+    first, last, search = _answers(keys, lowest, num_keys, num_entities, steps)
+    labelled = _among(keys, lowest + mine, first, last, search, inside)
+    left = tl.max(labelled.to(tl.int32), axis=0)
+    source = others + here
+    turn = 0
+    while (left > 0) & (turn < rounds):
+        mine = tl.where(labelled, tl.load(source, mask=labelled, other=-1), mine)
+        labelled = _among(keys, lowest + mine, first, last, search, labelled)
+        left = tl.max(labelled.to(tl.int32), axis=0)
+        source += batch * negatives
+        turn += 1
+    tl.store(chosen + here, mine, mask=inside)
+    tl.store(known + here, labelled, mask=inside)
+
+
+def redraw(keys: Tensor, prefix: Tensor, entities: Tensor, others: Tensor, num_entities: int) -> tuple[Tensor, Tensor]:
+    """`reference_step.redraw`."""
+    batch, negatives = entities.shape
+    chosen = torch.empty(batch, negatives, dtype=torch.int64, device=entities.device)
+    known = torch.empty(batch, negatives, dtype=torch.bool, device=entities.device)
+    if entities.numel() == 0:
+        return chosen, known
+    columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
+    with torch.cuda.device_of(entities):
+        _redraw_kernel[(batch * triton.cdiv(negatives, columns),)](
+            chosen, known, keys, prefix.contiguous(), entities.contiguous(), others.contiguous(), len(keys),
+            num_entities, len(keys).bit_length(), len(others), batch, negatives, COLUMNS=columns, num_warps=4,
+        )  # fmt: skip
+    return chosen, known

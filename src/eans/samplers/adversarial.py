@@ -28,7 +28,7 @@ from torch.optim.adam import adam
 
 from eans.graph import KnowledgeGraph, Side
 from eans.optimizer import Adam
-from eans.samplers.base import NO_CONTEXT, Negatives, Sampler, StepOutcome
+from eans.samplers.base import NO_CONTEXT, Draw, Negatives, Sampler, StepOutcome
 
 # Share of a step's mean reward in the running mean; the first steps count equally.
 BASELINE_RATE = 0.01
@@ -159,6 +159,10 @@ class Adversarial(Sampler):
         chosen, notes = self.choose(triples, side, generator)
         entities = self.mix(self._in_phase(chosen, triples, generator), triples, generator)
         return self.settle(entities, triples, side, generator, aside)._replace(notes=(chosen, *notes))
+
+    def redraws(self, side: Side, generator: torch.Generator) -> list[tuple[int, Draw]]:
+        # All rounds at once would take so many times the memory of the policy's scores.
+        return [(1, draw) for rounds, draw in super().redraws(side, generator) for _ in range(rounds)]
 
     def observe(self, outcome: StepOutcome) -> None:
         """One step of the policy: cross-entropy while it is pre-trained, REINFORCE after that."""

@@ -24,6 +24,7 @@ from eans.models import Model, Scores
 KnownTrue = Literal["exact", "repeats", "repeats-everywhere"]
 FalseNegatives = Literal["mask", "resample", "keep"]
 NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
+Draw = Callable[[Tensor], Tensor]  # candidates int64 [B, N] for triples [B, 3]
 
 
 class Negatives(NamedTuple):
@@ -195,41 +196,34 @@ class Sampler(nn.Module, ABC):
         """The rest of `sample`: label the false negatives among proposed candidates ``[B, N]``, or draw them again."""
         if self.false_negatives == "keep":
             return Negatives(entities, torch.zeros_like(entities, dtype=torch.bool))
-        with aside if self.false_negatives == "mask" else NO_CONTEXT:
-            known = self.label(triples, side, entities)
         if self.false_negatives == "resample":
+            return Negatives(*self.draw_again(entities, triples, side, self.redraws(side, generator)))
+        with aside:
+            return Negatives(entities, self.label(triples, side, entities))
 
-            def propose(triples: Tensor) -> Tensor:
-                return self.propose(triples, side, generator)
-
-            entities, known = self.draw_again(entities, known, triples, side, propose, self.resample_rounds)
-        return Negatives(entities, known)
+    def redraws(self, side: Side, generator: torch.Generator) -> list[tuple[int, Draw]]:
+        """How known answers are drawn again: so many rounds by each of these, one after the other."""
+        return [(self.resample_rounds, lambda triples: self.propose(triples, side, generator))]
 
     def draw_again(
-        self,
-        entities: Tensor,
-        known: Tensor,
-        triples: Tensor,
-        side: Side,
-        draw: Callable[[Tensor], Tensor],
-        rounds: int,
+        self, entities: Tensor, triples: Tensor, side: Side, draws: list[tuple[int, Draw]]
     ) -> tuple[Tensor, Tensor]:
-        """Replace candidates ``[B, N]`` that are `known` ``[B, N]`` by what `draw` gives for their triples.
+        """Replace candidates ``[B, N]`` that are known answers by what `draws` give for their triples (see `redraws`).
 
-        So many rounds, or until none is left. Returns the candidates and the labels of the last round. A GPU does all
-        rounds for all rows: it would have to be waited for to know which ones need them.
+        Returns the candidates, and which of them are known answers all the same. On a CPU only what has to be replaced
+        is drawn. A GPU, which would have to be waited for to know, draws for all rows and rounds at once.
         """
-        if not may_look_at(known):
-            for _ in range(rounds):
-                entities = torch.where(known, draw(triples), entities)
-                known = self.label(triples, side, entities)
-            return entities, known
+        keys, prefix = self.known.keys[side], self.known.prefix(triples, side)
+        if not may_look_at(entities):
+            others = [draw(triples.repeat(rounds, 1)) for rounds, draw in draws]
+            stacked = torch.cat(others) if len(others) > 1 else others[0]
+            return kernels.redraw(keys, prefix, entities, stacked.view(-1, *entities.shape), self.num_entities)
+        known = kernels.label(keys, prefix, entities, self.num_entities, None)
         row, place = known.nonzero(as_tuple=True)
         if not len(row):
             return entities, known
-        entities, known = entities.clone(), known.clone()
-        keys, prefix = self.known.keys[side], self.known.prefix(triples, side)
-        for _ in range(rounds):
+        entities = entities.clone()
+        for draw in (draw for rounds, draw in draws for _ in range(rounds)):
             rows, among = torch.unique_consecutive(row, return_inverse=True)
             changed = draw(triples[rows])[among, place]
             again = kernels.label(keys, prefix[row], changed[:, None], self.num_entities, None)[:, 0]

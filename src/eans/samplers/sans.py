@@ -6,7 +6,6 @@ are entities that a few steps through the training graph lead to from h; for the
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from eans import kernels
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Side, column, opposite
-from eans.samplers.base import NO_CONTEXT, Negatives, Sampler
+from eans.samplers.base import Draw, Sampler
 from eans.samplers.pools import build_pools
 
 PoolKind = Literal["hops", "walks"]
@@ -104,19 +103,8 @@ class SANS(Sampler):
         # Where there is no pool, the number that was chosen is an entity; the place that is read then means nothing.
         return torch.where(empty, chosen, self.ids[place.clamp(max=len(self.ids) - 1)].long())
 
-    def sample(
-        self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
-    ) -> Negatives:
-        negatives = super().sample(triples, side, generator, aside)
-        if self.false_negatives != "resample":
-            return negatives
-
-        def uniform(triples: Tensor) -> Tensor:
-            return self.uniform(triples, generator)
-
-        drawn = negatives.entities, negatives.known_true
-        entities, known = self.draw_again(*drawn, triples, side, uniform, UNIFORM_ROUNDS)
-        return negatives._replace(entities=entities, known_true=known)
+    def redraws(self, side: Side, generator: torch.Generator) -> list[tuple[int, Draw]]:
+        return [*super().redraws(side, generator), (UNIFORM_ROUNDS, lambda triples: self.uniform(triples, generator))]
 
     def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """``-log |pool|`` (or the log share of visits) inside the pool, ``-inf`` outside: ``[B, N]``."""

@@ -43,7 +43,7 @@ def rule(request: pytest.FixtureRequest) -> type[Optimizer]:
     return found
 
 
-@pytest.fixture(params=["reference", "numba", "triton"])
+@pytest.fixture(params=["reference", "numba", "numba, few rows", "triton"])
 def fast(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, rule: type[Optimizer]
 ) -> Iterator[Implementation]:
@@ -51,8 +51,10 @@ def fast(
     threads = torch.get_num_threads()
     if request.param == "reference":
         found = Implementation(PLAIN, reference_update, rule)
-    elif request.param == "numba":
+    elif request.param.startswith("numba"):
         pytest.importorskip("numba")
+        if "few rows" in request.param:  # as in large tables: none of the gradient but the rows that are used
+            monkeypatch.setattr("eans.kernels.numba_compare.FEW_ROWS", 1.0)
         monkeypatch.setattr("eans.kernels.numba_threads.SERIAL_BELOW", 1)
         monkeypatch.setattr("eans.kernels.numba_tables.CUBE_BLOCK", 16)
         torch.set_num_threads(2)
@@ -190,6 +192,31 @@ def test_rows_without_a_gradient_move_by_their_momentum_only(fast: Implementatio
     assert (twins.fast[3] != before[3]).all() == (fast.rule is Adam)
     assert torch.equal(twins.fast[3], before[3]) == (fast.rule is Adagrad)
     assert torch.equal(twins.fast[4], before[4])
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_adagrad_leaves_unused_rows_alone(fast: Implementation, compared: bool) -> None:
+    """A table that is larger than the memory's bandwidth allows for is touched where it is used."""
+    if fast.rule is not Adagrad or not fast.kernels.COLLECTS:
+        pytest.skip("updates every row")
+    twins = fast.twins(60, 12)
+    used = sorted({*IDS.flatten().tolist(), *(ENTITIES.flatten().tolist() if compared else [])})
+    unused = torch.ones(60, dtype=torch.bool)
+    unused[used] = False
+    before = twins.fast.detach().cpu()[unused]
+    twins.squares[unused.to(twins.squares.device)] = float("nan")  # would spread if it were read
+
+    def loss(ops: Operations, table: Tensor) -> Tensor:
+        total = ops.gather(table, ops.put(IDS)).square().sum()
+        if compared:
+            total = total + ops.compare("l1", ops.put(normal(2, 2, 12)), table, ops.put(ENTITIES), None, None).sum()
+        return total
+
+    for _ in range(2):
+        twins.step(loss)
+    assert twins.fast.grad is None
+    assert torch.equal(twins.fast.detach().cpu()[unused], before)
+    assert twins.squares[used].isfinite().all()
 
 
 def test_many_steps_and_a_lower_rate(fast: Implementation) -> None:

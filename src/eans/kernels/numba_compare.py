@@ -22,15 +22,17 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from eans.kernels.numba_gradients import gradients
-from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, flat, pairs_by_entity
+from eans.kernels.numba_pairs import DOT, KINDS, L1, Pairs, distinct, flat, pairs_by_entity
 from eans.kernels.numba_threads import compiled, cuts, inlined, share, threads_for
-from eans.kernels.pending import pending_of
+from eans.kernels.pending import RowGradient, pending_of
 from eans.kernels.reference import Comparison, width_of, with_mean_rest
 
 __all__ = ["compare", "compare_all"]
 
 # Bytes of table rows that stay in the second-level cache while all queries pass by.
 TILE_BYTES = 1 << 18
+# Where at most this share of all rows is compared with, their gradients alone are kept.
+FEW_ROWS = 0.5
 
 
 @inlined
@@ -168,9 +170,15 @@ class _Compare(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         queries, table, shifts, scalars = ctx.saved_tensors
-        to_queries, to_table, to_shifts, to_scalars = gradients(
-            ctx.kind, gradient.contiguous(), queries, table, ctx.pairs, shifts, scalars
-        )
+        given = ctx.kind, gradient.contiguous(), queries, table, ctx.pairs, shifts, scalars
+        if ctx.pending is not None and table.is_contiguous():
+            ids, targets = distinct(ctx.pairs)
+            if len(ids) <= FEW_ROWS * len(table):
+                to_queries, to_rows, to_shifts, to_scalars = gradients(*given, (targets, len(ids)))
+                rows = torch.from_numpy(ids)
+                ctx.pending.rows.append(RowGradient(ctx.pending.gather(rows), rows, to_rows))
+                return None, to_queries, None, None, to_shifts, to_scalars
+        to_queries, to_table, to_shifts, to_scalars = gradients(*given)
         if ctx.pending is not None and not ctx.pending.leading:
             ctx.pending.leading.append(to_table)
             return None, to_queries, None, None, to_shifts, to_scalars

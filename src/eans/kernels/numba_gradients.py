@@ -39,31 +39,33 @@ MOST_PARTS, CANDIDATES_PER_PART = 8, 16
 
 @cache
 def _walk(kind: int) -> Any:
-    """The loop over pairs ``[first, last)`` with one query of each positive: sets `to_query`, adds to `to_table`.
+    """The loop over pairs ``[first, last)`` with one query of each positive: sets `to_query`, adds to `to_rows`.
 
-    `to_query`, `query` ``[B * D]``, `to_table` ``[E * D]``, `table` rows `stride` apart, `gradient` and the pairs
-    ``[B * N]``.
+    `to_query`, `query` ``[B * D]``, `to_rows` ``[rows * D]``, `table` rows `stride` apart, `gradient`, the pairs and
+    their `target` among the rows ``[B * N]``.
     """
 
     @compiled
-    def walk(to_query, to_table, gradient, query, table, stride, place, entity, positive, dim, width, first, last):
+    def walk(
+        to_query, to_rows, gradient, query, table, stride, place, entity, positive, target, dim, width, first, last
+    ):  # fmt: skip
         columns, half = uint64(width), uint64(dim // 2)
         zero, one = gradient.dtype.type(0), gradient.dtype.type(1)
         to_query[:] = 0
         for p in range(uint64(first), uint64(last)):
             r = uint64(entity[p] * stride)
-            t = uint64(entity[p] * dim)
+            t = uint64(target[p] * dim)
             q = uint64(positive[p] * dim)
             g = gradient[uint64(place[p])]
             if kind == DOT:
                 for j in range(columns):
-                    to_table[t + j] += g * query[q + j]
+                    to_rows[t + j] += g * query[q + j]
                     to_query[q + j] += g * table[r + j]
             elif kind == L1:
                 for j in range(columns):
                     above = g if query[q + j] > table[r + j] else zero
                     below = g if query[q + j] < table[r + j] else zero
-                    to_table[t + j] += above - below
+                    to_rows[t + j] += above - below
                     to_query[q + j] -= above - below
             else:
                 for j in range(columns):
@@ -71,8 +73,8 @@ def _walk(kind: int) -> Any:
                     imag = query[q + half + j] - table[r + half + j]
                     square = real * real + imag * imag
                     scale = zero if square == zero else g * (one / math.sqrt(square))
-                    to_table[t + j] += scale * real
-                    to_table[t + half + j] += scale * imag
+                    to_rows[t + j] += scale * real
+                    to_rows[t + half + j] += scale * imag
                     to_query[q + j] -= scale * real
                     to_query[q + half + j] -= scale * imag
 
@@ -85,8 +87,8 @@ def _walk_shifted(kind: int) -> Any:
 
     @compiled
     def walk_shifted(
-        to_query, to_table, to_shift, to_scalars, gradient, query, shift, scalars,
-        table, stride, place, entity, positive, dim, width, first, last,
+        to_query, to_rows, to_shift, to_scalars, gradient, query, shift, scalars,
+        table, stride, place, entity, positive, target, dim, width, first, last,
     ):  # fmt: skip
         columns, half = uint64(width), uint64(dim // 2)
         zero, one = gradient.dtype.type(0), gradient.dtype.type(1)
@@ -94,7 +96,7 @@ def _walk_shifted(kind: int) -> Any:
         to_shift[:] = 0
         for p in range(uint64(first), uint64(last)):
             r = uint64(entity[p] * stride)
-            t = uint64(entity[p] * dim)
+            t = uint64(target[p] * dim)
             q = uint64(positive[p] * dim)
             g = gradient[uint64(place[p])]
             s = scalars[uint64(entity[p])]
@@ -105,7 +107,7 @@ def _walk_shifted(kind: int) -> Any:
                     above = g if query[q + j] > candidate else zero
                     below = g if query[q + j] < candidate else zero
                     pull = above - below
-                    to_table[t + j] += pull
+                    to_rows[t + j] += pull
                     to_query[q + j] -= pull
                     to_shift[q + j] += s * pull
                     along += pull * shift[q + j]
@@ -117,8 +119,8 @@ def _walk_shifted(kind: int) -> Any:
                     scale = zero if square == zero else g * (one / math.sqrt(square))
                     real *= scale
                     imag *= scale
-                    to_table[t + j] += real
-                    to_table[t + half + j] += imag
+                    to_rows[t + j] += real
+                    to_rows[t + half + j] += imag
                     to_query[q + j] -= real
                     to_query[q + half + j] -= imag
                     to_shift[q + j] += s * real
@@ -155,22 +157,26 @@ def gradients(
     pairs: Pairs,
     shifts: Tensor | None,
     scalars: Tensor | None,
+    targets: tuple[Any, int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of queries ``[Q, B, D]``, table ``[E, D]``, shifts ``[Q, B, D]`` and scalars ``[E]``.
 
     Arguments: that of the scores ``[Q, B, N]``; those of `compare`, contiguous except for the stride of the table's
-    rows, with the sorted pairs instead of the entities. `dot` takes no shifts here.
+    rows, with the sorted pairs instead of the entities. `dot` takes no shifts here. With `targets`, where each pair's
+    entity stands among those that occur, and how many these are (see `distinct`), the gradient of the table has their
+    rows alone: ``[U, D]``.
     """
     dim, numbers = queries.shape[2], queries[:1].numel()
     threads = threads_for(gradient[:1].numel() * dim)
     intervals = _parts(pairs, gradient.shape[2])
-    to_table, to_queries = zeros(table.shape, table.dtype), torch.empty_like(queries)
+    target, count = targets or (pairs.entity, len(table))
+    to_table, to_queries = zeros((count, dim), table.dtype), torch.empty_like(queries)
     to_shifts = None if shifts is None else torch.empty_like(shifts)
     to_scalars = None if scalars is None else torch.zeros_like(scalars)
     # The first part writes the result itself, each other one a row of its own; again for the next query.
     room = torch.empty(1 if shifts is None else 2, len(intervals) - 1, numbers, dtype=queries.dtype)
     more = list(room.numpy())
-    where = flat(table), table.stride(0), *pairs, dim, width_of(kind, dim)
+    where = flat(table), table.stride(0), *pairs, target, dim, width_of(kind, dim)
     loop = (_walk if shifts is None else _walk_shifted)(KINDS[kind])
     to_rows = flat(to_table)
 

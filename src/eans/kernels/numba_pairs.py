@@ -112,6 +112,13 @@ def _counting_sort(place, entity, positive, entities, negatives, ends):
         positive[p] = uint64(i) // uint64(negatives)
 
 
+def distinct(pairs: Pairs) -> tuple[Any, Any]:
+    """The entities of the pairs, each once, int64 ``[U]``; and where each pair's is among them, int64 ``[B * N]``."""
+    new = np.ones(len(pairs.entity), bool)
+    np.not_equal(pairs.entity[1:], pairs.entity[:-1], out=new[1:])
+    return pairs.entity[new], np.cumsum(new) - 1
+
+
 def pairs_by_entity(entities: Tensor, num_entities: int) -> Pairs:
     """Sort the pairs of `entities` ``[B, N]``."""
     numbers, negatives = flat(entities), max(1, entities.shape[1])

@@ -1,7 +1,8 @@
 """Dense Adam and Adagrad for one table on a CPU: one pass, which adds up the parts of the gradient on the way.
 
-The gradient of a row exists only while the row is updated, in the nearest cache; with Adam, rows without a gradient
-still move by their momentum. Threads share the rows, so the bits do not depend on their number.
+The gradient of a row exists only while the row is updated, in the nearest cache. With Adam, rows without a gradient
+still move by their momentum; with Adagrad they are not touched. Threads share the rows, so the bits do not depend on
+their number.
 """
 
 # Numba's decorator is untyped, and the arguments of a loop are arrays and numbers of types that the compiler infers.
@@ -48,7 +49,11 @@ def _update_loop(
     """Adam or Adagrad for rows ``[first, last)``."""
     columns, half = uint64(len(total)), uint64(len(total) // 2)
     zero = total.dtype.type(0)
+    # With Adagrad, rows without a gradient stay as they are.
+    few = not (len(averages) or len(leading) or len(dense) or len(products)) and cubes == zero
     for e in range(uint64(first), uint64(last)):
+        if few and (not len(order) or starts[e] == starts[e + uint64(1)]):
+            continue
         here = e * columns
         led = uint64(0)
         if len(leading):

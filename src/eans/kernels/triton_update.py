@@ -2,7 +2,8 @@
 
 One program per (row of the table, slice of columns) sums what the row's candidate pairs, its gathered rows and the
 other parts of `eans.kernels.pending` contribute, and applies the step at once: the gradient never exists as a table.
-With Adam, rows without a gradient still move by their momentum. No atomics: the same bits every time.
+With Adam, rows without a gradient still move by their momentum; with Adagrad they are not touched. No atomics: the same
+bits every time.
 """
 
 # Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
@@ -102,13 +103,17 @@ def _update_kernel(
     MEAN: tl.constexpr,
     LEADING: tl.constexpr,
     FOLLOWING: tl.constexpr,
+    USED_ONLY: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
 ):
-    """One slice of columns of one row; in two planes of WIDTH columns when the halves of a row belong together."""
+    """One slice of columns of one row; in two planes of WIDTH columns when the halves of a row belong together.
+
+    USED_ONLY: rows that have no use in `order` are left alone.
+    """
     FULL: tl.constexpr = PLANES * WIDTH
     PLANE_KIND: tl.constexpr = "modulus" if PLANES == 2 else "l1"
     place = tl.program_id(0) % num_rows
@@ -118,14 +123,19 @@ def _update_kernel(
         row = tl.load(line + place)
     columns = part * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     within = columns < WIDTH
+    first = 0
+    last = 0
+    if order is not None:
+        first = tl.load(starts + place).to(tl.int32)
+        last = tl.load(starts + place + 1).to(tl.int32)
+    if USED_ONLY:
+        within = within & (first < last)
     here = row * FULL + columns
     value = load_planes(table + here, within, WIDTH, PLANE_KIND)
     first_plane = tl.zeros([1, COLUMNS], dtype=table.dtype.element_ty)
     second_plane = first_plane
 
     if order is not None:
-        first = tl.load(starts + place).to(tl.int32)
-        last = tl.load(starts + place + 1).to(tl.int32)
         if FOLLOWING:
             # Gathered rows stand at the end of the segment. There are few of them.
             source = last_use(order, first, last)
@@ -272,6 +282,8 @@ def update(
             MEAN=candidates is not None and candidates.mean_rest,
             LEADING=pending.leading[0].shape[1] if pending.leading else 0,
             FOLLOWING=uses is not None and uses.pairs > 0 and rows is not None,
+            USED_ONLY=averages is None
+            and not (pending.leading or pending.products or pending.cubes or dense is not None),
             ROWS=tile.rows,
             COLUMNS=tile.columns,
             BETA1=beta1,

@@ -284,6 +284,25 @@ def quality(runs: list[dict[str, Any]]) -> str:
 
 # --- the page -------------------------------------------------------------------------------------------------------
 
+# --- CPU ------------------------------------------------------------------------------------------------------------
+
+
+def graph_sizes(lines: list[dict[str, Any]]) -> str:
+    """Steps by the number of entities."""
+    rows = [
+        [f"{line['entities']:,}"]
+        + [
+            text
+            for optimizer in ("adam", "adagrad")
+            for ours, plain in [(line[f"{optimizer} numba"], line[f"{optimizer} reference"])]
+            for text in (f"{ours:.1f}", f"{plain:.0f}", f"{plain / ours:.1f}x")
+        ]
+        for line in lines
+    ]
+    header = ["entities", "Adam ms", "PyTorch ms", "ratio", "Adagrad ms", "PyTorch ms", "ratio"]
+    return f"{markdown(header, rows, 0)}\n\n{lines[0]['hardware']}; commit `{lines[0]['commit'][:12]}`."
+
+
 GPU, CPU = "python -m benchmarks.gpu", "python -m benchmarks.cpu"
 SECTIONS: dict[str, Section] = {
     "gpu-origin": Section("gpu-speed.json", None, gpu_origin, GPU),
@@ -296,6 +315,7 @@ SECTIONS: dict[str, Section] = {
     "gpu-ranking": Section("gpu-speed.json", "ranking", ranking, GPU),
     "gpu-memory": Section("gpu-speed.json", "steps", memory, GPU),
     "quality": Section("fast.jsonl", None, quality, f"{GPU} --only quality --runs RECIPE..."),
+    "graph-sizes": Section("graph-sizes.jsonl", None, graph_sizes, "python -m benchmarks.graph_sizes"),
     "cpu-origin": Section("cpu-speed.json", None, cpu_report.origin, CPU),
     **{f"cpu-{name}": Section("cpu-speed.json", None, table, CPU) for name, table in cpu_report.TABLES.items()},
 }

@@ -30,7 +30,7 @@ STEPS = 6_000
 # Narrow distance models learn faster than wide ones may.
 OVERRIDES = {
     "transe": ("model.dim=100", "train.lr=0.001"),
-    "transd": ("model.dim=100", "train.lr=0.001"),
+    "transd": ("model.dim=100", "train.lr=0.001", "sampler.inside=id", "sampler.order_epoch=0"),
     "distmult": ("model.dim=200",),
     "complex": ("model.dim=100",),
     "rotate": ("model.dim=50", "train.lr=0.001"),

@@ -123,6 +123,8 @@ def test_the_papers_tables(dataset: str, model: str, method: str) -> None:
     resampled = method in ("uniform", "adv")
     assert recipe.sampler.false_negatives == ("resample" if resampled else "mask")
     assert recipe.model.projection == ("entity-table" if model == "transd" else "relation")
+    codes_line = (dataset, model, method) == ("fb15k-237", "transd", "eans")
+    assert (recipe.sampler.inside, recipe.sampler.order_epoch) == (("inherited", 532) if codes_line else ("id", 0))
     train = recipe.train
     assert (train.steps, train.lr_drop, train.lr_drop_at, train.reset_optimizer) == (steps, 0.1, 0.5, True)
     assert (train.subsampling, train.keep, train.patience) == (True, "last", 0)

@@ -85,9 +85,9 @@ def test_anchors() -> None:
 def test_questions_and_their_runs() -> None:
     assert Counter(cell["question"] for cell in CHOICES if "base" in cell.fields) == {
         "Where K-means starts": 6,
-        "How the line is made, and when": 14,
+        "How the line is made, and when": 13,
         "Labels of false negatives": 5,
-        "TransD's projection of relations": 3,
+        "TransD's projection of relations": 4,
         "Width of the tables": 3,
         "Known answers among Gaussian draws": 2,
         "Size of SANS' pools": 2,
@@ -111,8 +111,8 @@ def test_questions_and_their_runs() -> None:
     assert choice(sans)["base"] == "fb15k-237/transe/sans+adv"
 
 
-def test_bases_are_runs_of_other_tables_and_come_before_their_alternatives() -> None:
-    others = {cell.run().settings for cell in CELLS if cell.table != "choices"}
+def test_bases_are_runs_of_other_cells_and_come_before_their_alternatives() -> None:
+    others = {cell.run().settings for cell in CELLS if cell.table != "choices" or "base" in cell.fields}
     bases = [cell.run().settings for cell in CHOICES if "base" not in cell.fields]
     assert [base for base in bases if base not in others] == []
     last = ""

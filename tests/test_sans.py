@@ -228,6 +228,21 @@ def test_sampling_never_waits(options, side, sparse, monkeypatch):
         sampler.log_proposal(sparse.train, side, negatives.entities)
 
 
+@pytest.mark.parametrize("looks", [True, False])
+def test_what_is_drawn_again_comes_from_the_pool_first(looks, monkeypatch):
+    """The hub knows half of its pool; the other half is left to draw from, so nobody else is."""
+    monkeypatch.setattr(base, "may_look_at", lambda _: looks)
+    rows = [(0, 0, t) for t in range(1, 11)] + [(0, 1, t) for t in range(11, 21)]
+    names = Vocabulary(map(str, range(500))), Vocabulary(["r", "s"], "relation")
+    none = torch.empty(0, 3, dtype=torch.int64)
+    graph = KnowledgeGraph("hub", *names, torch.tensor(rows), none, none)
+    sampler = SANS(graph, 50, hops=1, false_negatives="resample")
+    sampler.resample_rounds = 40
+    sample = sampler.sample(graph.train[:10], "tail", seeded())
+    assert not sample.known_true.any()
+    assert set(sample.entities.unique().tolist()) <= {0, *range(11, 21)}
+
+
 def test_a_pool_of_known_answers_falls_back_to_uniform():
     """The neighbourhood of the hub holds nothing but answers; strangers are all that is left."""
     rows = [(0, 0, t) for t in range(0, 21)] + [(30, 0, 31)]

@@ -92,7 +92,7 @@ def show_report(outcomes: Sequence[Outcome]) -> None:
             heading = f"{TABLES[name].title} ({name}){title and f': {title}'}"
             if len(heading) > screen.width:
                 heading = heading.replace(": ", ":\n", 1)
-            screen.print(heading, style="bold", soft_wrap=True)
+            screen.print(heading, style="bold")
             screen.print(rich_table(text, gap))
             screen.print()
             notes += text.notes

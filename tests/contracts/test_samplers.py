@@ -269,6 +269,21 @@ def test_resample_for_all_rows_and_rounds_at_once(name, options, side, hub_graph
     assert torch.equal(sample.entities[~masked.known_true], masked.entities[~masked.known_true])
     # Both give up on few, after as many rounds.
     assert (sample.known_true.sum() - usual.known_true.sum()).abs() <= 0.05 * masked.known_true.sum()
+    nothing = sampler.sample(hub_graph.train[:0], side, seeded(4))
+    assert nothing.entities.shape == nothing.known_true.shape == (0, 20)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_what_is_drawn_again_is_for_the_same_positive(looks, make_graph, monkeypatch):
+    """Blocks of a line: draws stay in that of their positive, the first as well as the later ones."""
+    monkeypatch.setattr(base, "may_look_at", lambda _: looks)
+    graph = make_graph(60)
+    sampler = SAMPLERS["eans"](graph, 30, false_negatives="resample", clusters=6, proposal="block", sigma=5.0)
+    sample = sampler.sample(graph.train, "tail", seeded(1))
+    inside = sampler.log_density(graph.train, "tail", sample.entities) > -torch.inf
+    assert inside.all()
+    masked = SAMPLERS["eans"](graph, 30, clusters=6, proposal="block", sigma=5.0).sample(graph.train, "tail", seeded(1))
+    assert (sample.entities != masked.entities).any()
 
 
 def test_resampling_ends_when_nothing_is_left_to_replace(monkeypatch):
@@ -283,8 +298,10 @@ def test_resampling_ends_when_nothing_is_left_to_replace(monkeypatch):
 
 
 @samplers
-def test_resample_gives_up_and_labels_what_is_left(name, options):
+@pytest.mark.parametrize("looks", [True, False])
+def test_resample_gives_up_and_labels_what_is_left(name, options, looks, monkeypatch):
     """Every entity answers the query, so no true negative exists."""
+    monkeypatch.setattr(base, "may_look_at", lambda _: looks)
     graph = KnowledgeGraph.from_labels([("a", "r", t) for t in "abc"])
     sample = SAMPLERS[name](graph, 4, false_negatives="resample", **options).sample(graph.train, "tail", seeded())
     assert sample.known_true.all()

@@ -172,7 +172,9 @@ def test_label(repeats_from: float | None, known: int) -> None:
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("shape", [(0, 4, 9), (1, 4, 9), (5, 4, 9), (3, 1, 1), (2, 0, 3)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(0, 4, 9), (1, 4, 9), (5, 4, 9), (1, 1, 9), (3, 1, 1), (2, 3, 40), (2, 0, 3)], ids=str
+)
 @pytest.mark.parametrize("known", [0, 1, 40, 42])  # of 42: in the end every entity answers every query
 def test_redraw(shape: tuple[int, int, int], known: int) -> None:
     generator = torch.Generator().manual_seed(known)

@@ -136,7 +136,7 @@ def _among(keys, wanted, first, last, search, asked):
     """Which of the keys `wanted` that are `asked` for are among ``keys[first : last]``; tensors of one shape."""
     ends = tl.zeros_like(wanted) + last
     found = _before(keys, wanted, tl.where(asked, first, ends), ends, search)
-    return tl.load(keys + found, mask=asked & (found < last), other=-1) == wanted
+    return asked & (tl.load(keys + found, mask=asked & (found < last), other=-1) == wanted)
 
 
 @triton.jit

@@ -211,19 +211,21 @@ class Sampler(nn.Module, ABC):
         """Replace candidates ``[B, N]`` that are known answers by what `draws` give for their triples (see `redraws`).
 
         Returns the candidates, and which of them are known answers all the same. On a CPU only what has to be replaced
-        is drawn. A GPU, which would have to be waited for to know, draws for all rows and rounds at once.
+        is drawn. A GPU, which would have to be waited for to know, draws for all rows and rounds at once: 64 bytes per
+        candidate for eight rounds.
         """
         keys, prefix = self.known.keys[side], self.known.prefix(triples, side)
         if not may_look_at(entities):
-            others = [draw(triples.repeat(rounds, 1)) for rounds, draw in draws]
+            others = [draw(triples.repeat(count, 1)) for count, draw in draws]
             stacked = torch.cat(others) if len(others) > 1 else others[0]
-            return kernels.redraw(keys, prefix, entities, stacked.view(-1, *entities.shape), self.num_entities)
+            rounds = stacked.view(sum(count for count, _ in draws), *entities.shape)
+            return kernels.redraw(keys, prefix, entities, rounds, self.num_entities)
         known = kernels.label(keys, prefix, entities, self.num_entities, None)
         row, place = known.nonzero(as_tuple=True)
         if not len(row):
             return entities, known
         entities = entities.clone()
-        for draw in (draw for rounds, draw in draws for _ in range(rounds)):
+        for draw in (draw for count, draw in draws for _ in range(count)):
             rows, among = torch.unique_consecutive(row, return_inverse=True)
             changed = draw(triples[rows])[among, place]
             again = kernels.label(keys, prefix[row], changed[:, None], self.num_entities, None)[:, 0]

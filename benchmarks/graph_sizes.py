@@ -34,7 +34,7 @@ RECIPE = "transe/uniform"
 DIM, BATCH, NEGATIVES = 100, 1024, 64
 OVERRIDES = (f"model.dim={DIM}", f"train.batch_size={BATCH}", f"sampler.negatives={NEGATIVES}")
 OPTIMIZERS, IMPLEMENTATIONS = ("adam", "adagrad"), ("numba", "reference")
-WARM_UP, REPEATS = 3, 9
+WARM_UP, REPEATS = 3, 25
 
 
 def step_ms(graph: KnowledgeGraph, optimizer: str, implementation: str, repeats: int) -> float:

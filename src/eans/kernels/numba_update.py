@@ -38,7 +38,7 @@ def advance(step: Tensor, rate: Tensor, betas: Betas | None, out: Tensor) -> Non
 @compiled
 def _update_loop(
     table, averages, squares,  # [E * F]; no averages: Adagrad
-    order, starts, rows,  # of the gathered rows [M * F]; empty for none, as are the next three
+    order, starts, rows, more,  # of gathered rows, [M * F] in two parts; empty for none, as are the next three
     leading, width,  # [E * width]
     dense,  # [E * F]
     products,  # [E]
@@ -65,8 +65,10 @@ def _update_loop(
         if len(order):
             for p in range(uint64(starts[e]), uint64(starts[e + uint64(1)])):
                 row = uint64(order[p]) * columns
+                part = rows if row < uint64(len(rows)) else more
+                row -= uint64(0) if row < uint64(len(rows)) else uint64(len(rows))
                 for j in range(columns):
-                    total[j] += rows[row + j]
+                    total[j] += part[row + j]
         if len(dense):
             for j in range(columns):
                 total[j] += dense[here + j]
@@ -110,13 +112,15 @@ def update(
     num_rows, columns = table.shape
     parts = sorted(pending.rows, key=lambda part: part.ticket)
     nothing, nowhere = np.empty(0, table.numpy().dtype), np.empty(0, np.int64)
-    order, starts, rows = nowhere, nowhere, nothing
+    order, starts, rows, more = nowhere, nowhere, nothing, nothing
     if parts:
         order, starts = segments(_joined([part.ids for part in parts]), num_rows)
-        rows = flat(_joined([part.gradient for part in parts]))
+        more = flat(parts[-1].gradient)  # the candidates', if they are among them: many, and not to be copied
+        if len(parts) > 1:
+            rows = flat(_joined([part.gradient for part in parts[:-1]]))
     leading = pending.leading[0] if pending.leading else None
     given = (
-        flat(table), nothing if averages is None else flat(averages), flat(squares), order, starts, rows,
+        flat(table), nothing if averages is None else flat(averages), flat(squares), order, starts, rows, more,
         nothing if leading is None else flat(leading),
         0 if leading is None else leading.shape[1],
         nothing if dense is None else flat(dense.contiguous()),

@@ -20,6 +20,15 @@ CANDIDATES, OTHERS = 256, 64
 
 
 @triton.jit
+def _candidates(negatives, COLUMNS: tl.constexpr):
+    """Of a program: its row, which of the row's candidates it has, and which of these there are."""
+    tiles = tl.cdiv(negatives, COLUMNS)
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
+    return row, columns, columns < negatives
+
+
+@triton.jit
 def _step_kernel(
     entities,  # [B, N]
     line,  # [E]
@@ -31,10 +40,7 @@ def _step_kernel(
     REFLECT: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    tiles = tl.cdiv(negatives, COLUMNS)
-    row = (tl.program_id(0) // tiles).to(tl.int64)
-    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = columns < negatives
+    row, columns, inside = _candidates(negatives, COLUMNS)
     scaled = tl.load(noise + row * negatives + columns, mask=inside, other=0.0) * sigma
     # To the nearest whole number, halves to even: adding and taking away 1.5 * 2^23 leaves no bits below 1. (Beyond
     # 2^22 places fractions are cut off.)
@@ -74,10 +80,7 @@ def _pick_kernel(
     negatives,
     COLUMNS: tl.constexpr,
 ):
-    tiles = tl.cdiv(negatives, COLUMNS)
-    row = (tl.program_id(0) // tiles).to(tl.int64)
-    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = columns < negatives
+    row, columns, inside = _candidates(negatives, COLUMNS)
     entity = tl.load(kept + row)
     start = tl.load(starts + entity)
     held = tl.load(starts + entity + 1) - start
@@ -154,10 +157,7 @@ def _label_kernel(
     COLUMNS: tl.constexpr,
     OTHERS: tl.constexpr,
 ):
-    tiles = tl.cdiv(negatives, COLUMNS)
-    row = (tl.program_id(0) // tiles).to(tl.int64)
-    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = columns < negatives
+    row, columns, inside = _candidates(negatives, COLUMNS)
     mine = tl.load(entities + row * negatives + columns, mask=inside, other=-1)
 
     lowest = tl.load(prefix + row) * num_entities
@@ -210,10 +210,7 @@ def _redraw_kernel(
     COLUMNS: tl.constexpr,
 ):
     """Rounds go on as long as one of the program's candidates is a known answer, and read what replaces those alone."""
-    tiles = tl.cdiv(negatives, COLUMNS)
-    row = (tl.program_id(0) // tiles).to(tl.int64)
-    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = columns < negatives
+    row, columns, inside = _candidates(negatives, COLUMNS)
     here = row * negatives + columns
     mine = tl.load(entities + here, mask=inside, other=-1)
     lowest = tl.load(prefix + row) * num_entities

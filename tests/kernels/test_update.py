@@ -195,10 +195,10 @@ def test_rows_without_a_gradient_move_by_their_momentum_only(fast: Implementatio
 
 
 @pytest.mark.parametrize("compared", [False, True])
+@pytest.mark.parametrize("rule", [Adagrad], ids=["adagrad"], indirect=True)
+@pytest.mark.parametrize("fast", ["numba", "numba, few rows", "triton"], indirect=True)
 def test_adagrad_leaves_unused_rows_alone(fast: Implementation, compared: bool) -> None:
-    """A table that is larger than the memory's bandwidth allows for is touched where it is used."""
-    if fast.rule is not Adagrad or not fast.kernels.COLLECTS:
-        pytest.skip("updates every row")
+    """A large table is touched only where it is used. (Plain PyTorch, and Adam, update every row.)"""
     twins = fast.twins(60, 12)
     used = sorted({*IDS.flatten().tolist(), *(ENTITIES.flatten().tolist() if compared else [])})
     unused = torch.ones(60, dtype=torch.bool)

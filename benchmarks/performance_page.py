@@ -282,8 +282,6 @@ def quality(runs: list[dict[str, Any]]) -> str:
     return f"{about}\n\n{markdown(header, sorted(rows, key=lambda row: float(row[4])))}"
 
 
-# --- the page -------------------------------------------------------------------------------------------------------
-
 # --- CPU ------------------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +300,8 @@ def graph_sizes(lines: list[dict[str, Any]]) -> str:
     header = ["entities", "Adam ms", "PyTorch ms", "ratio", "Adagrad ms", "PyTorch ms", "ratio"]
     return f"{markdown(header, rows, 0)}\n\n{lines[0]['hardware']}; commit `{lines[0]['commit'][:12]}`."
 
+
+# --- the page -------------------------------------------------------------------------------------------------------
 
 GPU, CPU = "python -m benchmarks.gpu", "python -m benchmarks.cpu"
 SECTIONS: dict[str, Section] = {

@@ -65,8 +65,10 @@ def _update_loop(
         if len(order):
             for p in range(uint64(starts[e]), uint64(starts[e + uint64(1)])):
                 row = uint64(order[p]) * columns
-                part = rows if row < uint64(len(rows)) else more
-                row -= uint64(0) if row < uint64(len(rows)) else uint64(len(rows))
+                part = rows
+                if row >= uint64(len(rows)):
+                    part = more
+                    row -= uint64(len(rows))
                 for j in range(columns):
                     total[j] += part[row + j]
         if len(dense):

@@ -67,6 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--out", type=Path, default=FILE)
     options = parser.parse_args(arguments)
+    if min(*options.entities, options.repeats) < 1:
+        parser.error("--entities and --repeats must be at least 1")
     about = {"commit": current_commit(), "hardware": hardware_name(torch.device("cpu"))}
     lines = []
     for entities in options.entities:

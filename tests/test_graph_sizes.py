@@ -27,6 +27,13 @@ def test_small_graphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert kernels.current() == before
 
 
+@pytest.mark.parametrize("arguments", [["--entities", "0"], ["--repeats", "0"]], ids=str)
+def test_sizes_that_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        graph_sizes.main(arguments)
+    assert "error: --entities and --repeats must be at least 1" in capsys.readouterr().err
+
+
 def test_the_record_has_every_size() -> None:
     lines = read_records(graph_sizes.FILE)
     assert tuple(line["entities"] for line in lines) == graph_sizes.ENTITIES

@@ -299,6 +299,18 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         run_spec(SPEC, tmp_path / "records", tmp_path / "file" / "working", device="cpu")
 
 
+def test_records_that_have_no_place_are_one_error_for_all_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    cells = write_cells(tmp_path / "cells.toml", tiny_cell())
+    options = ["--cells", cells, "--records", tmp_path / "file" / "records", "--device", "cpu"]
+    done = call(capsys, "reproduce", "main", *options)
+    assert done.status == 1
+    assert re.fullmatch(r"eans: error: cannot create folder .*; choose another --records", one_line(done.err))
+    assert "3 of 3 runs to do" in done.out
+
+
 # --- the pool -------------------------------------------------------------------------------------------------------
 
 

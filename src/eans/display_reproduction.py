@@ -16,6 +16,7 @@ from eans.display import download_bar
 from eans.display_report import show_report
 from eans.display_runs import RunsDisplay
 from eans.errors import Interrupted, UsageError
+from eans.files import make_folder
 from eans.recipes import load
 from eans.reproduction.estimates import Estimate, estimate, units_left
 from eans.reproduction.forecast import Forecast
@@ -73,6 +74,8 @@ def reproduce_with_display(
         print(f"eans: note: {old}", file=sys.stderr)
     if dry_run:
         return True
+    for folder in (records, working) if todo else ():  # once, not at the end of every run
+        make_folder(folder, "choose another --records")
     with download_bar() as report:  # a graph that cannot be had should not cost an hour first
         for name in sorted({graphs[run.spec] for run in todo}):
             data.get(name, progress=report)

@@ -26,7 +26,7 @@ LAYERS = [
     {"models"},
     {"ordering"},
     {"samplers"},
-    {"losses"},
+    {"losses", "penalties"},
     {"batches"},
     {"recording"},
     {"training"},

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+import eans
+from eans.errors import UsageError
 from eans.kernels.reference_step import negative_shares
-from eans.losses import LogSigmoid, SubstitutionLoss, dura_penalty, l3_penalty, n3_penalty, relation_loss
+from eans.losses import HingeLoss, LogSigmoid, SubstitutionLoss, relation_loss
 from eans.models import MODELS, Scores
+from eans.penalties import dura_penalty, l3_penalty, n3_penalty
+from helpers_runs import ring_graph
 
 GAMMA, ALPHA, L1, L2 = 2.0, 0.5, 0.1, 0.7
 POSITIVE = [-1.0, 0.5, -3.0, 2.0]
@@ -123,6 +127,46 @@ def test_shares():
     assert equal[0].tolist() == pytest.approx([0.2, 0.2, 0.0, 0.2, 0.2])
     nearly_flat = negative_shares(scores.negative, known, 1e-9)
     assert nearly_flat[0].tolist() == pytest.approx([0.25, 0.25, 0.0, 0.25, 0.25])
+
+
+# --- hinge ----------------------------------------------------------------------------------------------------------
+
+
+def test_hinge_with_equal_shares():
+    """What is missing to a lead of 2: row 0 has 1, 2, (3), 4, 0 and row 1 has 1, 1.75, 0, 0, 3; row 3 has its lead."""
+    terms = HingeLoss(GAMMA)(*tensors())
+    assert terms.negative.item() == pytest.approx((0.5 * 7 / 5 + 1.0 * 5.75 / 5) / 2.5, rel=1e-12)
+    assert terms.positive.item() == terms.substitution.item() == 0.0
+
+
+def test_hinge_with_adversarial_shares():
+    """The same, by shares exp(.5 s) over the unmasked of the row."""
+    a, b, c, d = exp(-1.0), exp(-0.5), exp(0.5), exp(-2.0)
+    row0 = (1 * a + 2 * b + 4 * c) / (a + b + c + d)
+    a, b, c, d, e = exp(-0.25), exp(0.125), exp(-1.5), exp(-1.25), exp(0.75)
+    row1 = (1 * a + 1.75 * b + 3 * e) / (a + b + c + d + e)
+    assert HingeLoss(GAMMA, ALPHA)(*tensors()).negative.item() == pytest.approx((0.5 * row0 + row1) / 2.5, rel=1e-12)
+
+
+def test_a_pair_that_keeps_the_margin_has_no_gradient():
+    scores, known, weight = tensors(grad=True)
+    positive, negative = torch.autograd.grad(HingeLoss(GAMMA)(scores, known, weight).total, list(scores[:2]))
+    torch.testing.assert_close(positive * 2.5 * 5, -torch.tensor([1.5, 3.0, 0.0, 0.0], dtype=torch.float64))
+    assert (negative[0] > 0).tolist() == [True, True, False, True, False]
+    assert not negative[2:].any()
+
+
+def test_a_hinge_learns_a_ring():
+    settings = {"loss.name": "hinge", "dim": 16, "steps": 400, "lr": 0.02, "batch_size": 64, "negatives": 16}
+    run = eans.train(ring_graph(), "complex", "uniform", **settings)
+    assert run.recipe.loss.margin == 1.0
+    assert run.metrics["test"]["both"]["mrr"] > 0.5
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0])
+def test_a_hinge_needs_a_margin(margin):
+    with pytest.raises(UsageError, match=r"set loss\.margin above 0"):
+        HingeLoss(margin)
 
 
 # --- substitution, the form behind the published numbers ----------------------------------------------------------

@@ -14,8 +14,8 @@ import eans
 from eans.errors import UsageError
 from eans.evaluation import rank
 from eans.graph import SIDES, KnowledgeGraph
-from eans.losses import dura_penalty
 from eans.models import MODELS, Model, TransD
+from eans.penalties import dura_penalty
 from eans.prediction import predict
 from eans.recipes import load
 from eans.recipes.build import build_model, build_trainer, resolve

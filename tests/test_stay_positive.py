@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from eans.losses import stay_positive_penalty
+from eans.penalties import stay_positive_penalty
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.training import Trainer

@@ -6,8 +6,7 @@ mask. Self-adversarial sampling is not a sampler here but the temperature of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,11 +48,13 @@ class LogSigmoid(nn.Module):
     Attributes:
         needs_substitution: which substitution scores `forward` wants, if any.
         needs_proposal: whether `forward` wants the log-probabilities of the draws.
+        least_margin: what ``loss.margin = "auto"`` stands for with models that have no margin.
         most_pull: the most that ``sum_j |dL / ds_ij|`` can be in a row of weight 1: the scale of gradients.
     """
 
     needs_substitution: Substitution | None = None
     needs_proposal: bool = False
+    least_margin: float = 0.0
     most_pull: float = 0.5
 
     def __init__(self, margin: float = 0.0, adversarial_temperature: float = 0.0) -> None:
@@ -212,53 +213,38 @@ class SoftmaxLoss(LogSigmoid):
         return LossTerms(torch.zeros_like(total), total, torch.zeros_like(total))
 
 
-def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
-    """``sum |x|^3`` over whole tables: the regulariser behind the published DistMult and ComplEx numbers."""
-    return torch.stack([kernels.cubes(table) for table in tables]).sum()
+class HingeLoss(LogSigmoid):
+    """The margin ranking loss: each positive above its negatives by the margin, no matter where.
 
+    ``L = sum_i w_i sum_j p_ij max(0, gamma - s_i + s_ij)`` over pairs that are not known to be true, ``s`` without the
+    margin gamma and ``p_ij`` as of `LogSigmoid` (Bordes et al., 2013, have one negative). A pair that keeps the margin
+    has no gradient. All of it is reported as the negative term.
 
-class _CubedSizes(torch.autograd.Function):
-    """``sum |x|^3`` of coordinates ``[B, P, ...]``, and ``3 |x| x``, which autograd takes many more kernels for."""
-
-    @staticmethod
-    def forward(ctx: Any, coordinates: Tensor) -> Tensor:
-        sizes: Tensor = torch.linalg.vector_norm(coordinates, dim=1)
-        ctx.save_for_backward(coordinates, sizes)
-        return sizes.pow(3).sum()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        coordinates, sizes = ctx.saved_tensors
-        slope: Tensor = coordinates * (3 * gradient * sizes)[:, None]
-        return slope
-
-
-def n3_penalty(factors: Iterable[Tensor]) -> Tensor:
-    """``sum |x|^3 / B`` over the coordinates of the batch's own rows (Lacroix et al., 2018): a scalar.
-
-    Coordinates ``[B, P, ...]`` of P parts count by their Euclidean size: the modulus, for the two of a complex number.
+    Args:
+        margin: gamma, more than 0: without it, equal scores for everything would do.
+        adversarial_temperature: see `LogSigmoid`.
     """
-    sums = [_CubedSizes.apply(factor) / len(factor) for factor in factors]  # type: ignore[no-untyped-call]
-    return torch.stack(sums).sum()
 
+    least_margin = 1.0
+    most_pull = 1.0
 
-def dura_penalty(entities: Iterable[Tensor], queries: Iterable[Tensor]) -> Tensor:
-    """``(0.5 sum |e|^2 + 1.5 sum |q|^2) / B`` over rows of entities and of queries, ``[B, ...]`` each: a scalar.
+    def __init__(self, margin: float = 1.0, adversarial_temperature: float = 0.0) -> None:
+        if not margin > 0:
+            raise UsageError(
+                "loss.name 'hinge' keeps positives and negatives apart by a margin: set loss.margin above 0"
+            )
+        super().__init__(margin, adversarial_temperature)
 
-    DURA (Zhang et al., 2020), with the weights that its authors have for ComplEx. A score is the product of a query and
-    an entity; as a distance between the two it would have their squares besides, and these are what is kept small.
-    """
-    return 0.5 * _mean_squares(entities) + 1.5 * _mean_squares(queries)
-
-
-def _mean_squares(parts: Iterable[Tensor]) -> Tensor:
-    return torch.stack([part.square().sum() / len(part) for part in parts]).sum()
-
-
-def stay_positive_penalty(total: Tensor, power: int) -> Tensor:
-    """``|S|^p`` of the sum S of all scores of a graph (Hajimoradlou & Kazemi, 2022): a scalar."""
-    return total.abs() if power == 1 else total.abs().pow(power)
+    def forward(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
+    ) -> LossTerms:
+        """As `LogSigmoid.forward`."""
+        del log_proposal
+        share = kernels.negative_shares(scores.negative.detach(), known_true, self.adversarial_temperature)
+        missing = (self.margin - scores.positive[:, None] + scores.negative).clamp(min=0)
+        rows = (share * torch.where(known_true, 0.0, missing)).sum(1)
+        total = (weight / weight.sum() * rows).sum()
+        return LossTerms(torch.zeros_like(total), total, torch.zeros_like(total))
 
 
 def relation_loss(scores: Tensor, relations: Tensor, weight: Tensor) -> Tensor:
@@ -273,4 +259,5 @@ LOSSES: dict[str, type[LogSigmoid]] = {
     "logsigmoid": LogSigmoid,
     "substitution": SubstitutionLoss,
     "softmax": SoftmaxLoss,
+    "hinge": HingeLoss,
 }

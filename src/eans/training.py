@@ -16,17 +16,10 @@ from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError, UsageError
 from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
-from eans.losses import (
-    LogSigmoid,
-    LossTerms,
-    dura_penalty,
-    l3_penalty,
-    n3_penalty,
-    relation_loss,
-    stay_positive_penalty,
-)
+from eans.losses import LogSigmoid, LossTerms, relation_loss
 from eans.models import Model, Scores
 from eans.optimizer import OPTIMIZERS, OptimizerName
+from eans.penalties import dura_penalty, l3_penalty, n3_penalty, stay_positive_penalty
 from eans.recording import RecordedWork
 from eans.samplers import Negatives, Sampler, StepOutcome
 

@@ -17,6 +17,8 @@ FORMS: dict[str, list[dict[str, Any]]] = {
     "substitution": [{"form": form, "detach": detach} for form in ("reference", "paper") for detach in (False, True)],
     "softmax": [{"correct_proposal": correct} for correct in (True, False)],
 }
+# They compare positives with negatives: without negatives there is nothing to learn, and a margin on both cancels.
+COMPARING = {"softmax", "hinge"}
 WITHOUT_TEMPERATURE = {"softmax"}
 CASES = [
     pytest.param(name, options | {"adversarial_temperature": temperature}, id=f"{name}-{options}-{temperature}")
@@ -28,8 +30,8 @@ losses = pytest.mark.parametrize(("name", "options"), CASES)
 # A stopped gradient differs from the numeric one on purpose.
 SMOOTH = [case for case in CASES if case.values[1]["adversarial_temperature"] == 0.0]
 SMOOTH = [case for case in SMOOTH if not case.values[1].get("detach")]
-# The printed equations use the substitution score without the margin in one place.
-MARGIN_EVERYWHERE = [case for case in CASES if case.values[1].get("form") != "paper"]
+# The printed equations use the substitution score without the margin in one place; a hinge has it between two scores.
+MARGIN_EVERYWHERE = [case for case in CASES if case.values[1].get("form") != "paper" and case.values[0] != "hinge"]
 
 
 def batch(rows: int = 4, negatives: int = 5, known: float = 0.3, seed: int = 0) -> tuple[Scores, Tensor, Tensor]:
@@ -84,7 +86,7 @@ def test_gradients(name, options):
 @losses
 def test_pushes_positives_up_and_unmasked_negatives_down(name, options):
     scores, known, weight = batch()
-    _, (positive, negative, _) = run(LOSSES[name](**options), scores, known, weight)
+    _, (positive, negative, _) = run(LOSSES[name](margin=9.0, **options), scores, known, weight)
     assert (positive < 0).all()
     assert (negative[~known] > 0).all()
     assert not negative[known].any()
@@ -108,7 +110,7 @@ def test_without_negatives_only_the_positives_count(name, options):
     terms, grads = run(LOSSES[name](margin=1.0, **options), scores, mask, weight)
     assert terms.negative == terms.substitution == 0
     assert finite(*grads)
-    if name == "softmax":  # a positive without competitors has nothing to learn
+    if name in COMPARING:
         assert terms.positive == 0
         return
     assert terms.positive > 0

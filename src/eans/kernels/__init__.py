@@ -27,7 +27,7 @@ from torch import Tensor
 
 from eans.errors import UsageError, did_you_mean
 from eans.kernels.reference import COMPARISONS, Comparison, Counts
-from eans.kernels.reference_step import fold, negative_loss, repeats
+from eans.kernels.reference_step import fold, negative_loss, negative_shares, repeats
 from eans.kernels.reference_update import UpdateKernels
 
 Implementation = Literal["auto", "triton", "numba", "reference"]
@@ -54,6 +54,7 @@ __all__ = [
     "loss_terms",
     "nearest",
     "negative_loss",
+    "negative_shares",
     "optimizer_kernels",
     "pick",
     "products",

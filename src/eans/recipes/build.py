@@ -60,7 +60,7 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
 
     margin, init_range = recipe.loss.margin, recipe.model.init_range
     if margin == "auto":
-        margin = model_class.default_margin()
+        margin = model_class.default_margin() or loss_class.least_margin
     if init_range == "auto":
         init_range = model_class.default_range(recipe.model.dim, margin)
     relation_dim = recipe.model.dim if recipe.model.relation_dim == "auto" else recipe.model.relation_dim

@@ -100,9 +100,9 @@ class SamplerSection(Section):
 
 
 class LossSection(Section):
-    name: str = Field("substitution", description="logsigmoid, substitution (the loss of EANS) or softmax")
+    name: str = Field("substitution", description="logsigmoid, substitution (the loss of EANS), softmax or hinge")
     margin: Annotated[float, Field(ge=0)] | Auto = Field(
-        "auto", description="gamma, added to every score; auto: 9 for distance models, 0 for dot products"
+        "auto", description="gamma, added to every score; auto: 9 for distance models, 0 for dot products (hinge: 1)"
     )
     adversarial_temperature: Annotated[float, Field(ge=0)] = Field(
         0.0, description="alpha of self-adversarial weights; 0 for equal weights"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import eans
+from eans import training
 from eans.batches import Purpose, mix
 from eans.errors import Interrupted, UsageError
 from eans.fitting import Observer, Plan, Progress, fit
@@ -185,6 +186,26 @@ def test_samplers_hear_of_steps_counted_from_one(sampler: str, monkeypatch: pyte
     monkeypatch.setattr(trainer.sampler, "observe", lambda outcome: heard.append(outcome.step))
     run_steps(trainer, 3)
     assert heard == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("method", "negatives", "outgrown", "sorts"),
+    [
+        ("uniform", 64, True, True),
+        ("uniform", 64, False, False),
+        ("uniform", 63, True, False),
+        ("eans", 64, True, False),
+    ],
+)
+def test_candidates_are_sorted_where_it_pays(
+    method: str, negatives: int, outgrown: bool, sorts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many candidates, a table that is larger than the cache, and no line along which they stand anyway."""
+    assert not make(f"transe/{method}", sampler__negatives=negatives).sampler.sorts  # a CPU gains nothing
+    monkeypatch.setattr(training, "outgrows_cache", lambda _: outgrown)
+    trainer = make(f"transe/{method}", sampler__negatives=negatives)
+    assert trainer.sampler.sorts == sorts
+    run_steps(trainer, 3)
 
 
 def test_relations_are_learnt() -> None:

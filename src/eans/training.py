@@ -16,6 +16,7 @@ from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError, UsageError
 from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
+from eans.kernels.cache import outgrows_cache
 from eans.losses import LogSigmoid, LossTerms, relation_loss
 from eans.models import Model, Scores
 from eans.optimizer import OPTIMIZERS, OptimizerName
@@ -124,8 +125,11 @@ class Trainer:
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
         self.aside = Aside(self.device)
         line = sampler.line()
-        # Positives that stand close share candidates; with few candidates, sorting costs more than that saves.
-        self.places = line[1] if line is not None and sampler.negatives >= SHARING_FROM else None
+        # With few candidates, sorting costs more than it saves.
+        shares = sampler.negatives >= SHARING_FROM
+        # Positives that stand close share candidates. Without a line, work on the same part of each one's does.
+        self.places = line[1] if line is not None and shares else None
+        sampler.sorts = line is None and shares and outgrows_cache(model.entity)
         self.optimizer = OPTIMIZERS[optimizer](model.parameters(), self.rate, line, rounded=rows == "bfloat16")
         self.sums = torch.zeros(len(TERMS), device=self.device)
         self.steady = sampler.steady

@@ -13,6 +13,7 @@ from eans.graph import SIDES, KnowledgeGraph, Side, column
 from eans.kernels import repeats
 from eans.models import MODELS, Model
 from eans.samplers import SAMPLERS, Negatives, Sampler, StepOutcome, base
+from eans.samplers.adversarial import Adversarial
 
 # Samplers whose first draws are uniform.
 UNIFORM_AT_FIRST = {"uniform", "bernoulli", "kbgan", "igan"}
@@ -118,6 +119,20 @@ def test_the_generator_decides(name, options, side, share, make_graph):
     assert torch.equal(first.known_true, again.known_true)
     assert torch.equal(first.entities, other.entities) == (always_the_same(options) and share == 0.0)
     assert not torch.equal(first.entities[0], first.entities[1])
+
+
+@samplers
+@both_sides
+def test_sorted_candidates_are_the_same(name, options, side, make_graph):
+    graph = make_graph(100, 3, (50, 0, 0))
+    sampler = SAMPLERS[name](graph, 16, **options)
+    plain = sampler.sample(graph.train, side, seeded(1))
+    sampler.sorts = True
+    found = sampler.sample(graph.train, side, seeded(1))
+    assert torch.equal(found.entities.sort(1).values, plain.entities.sort(1).values)
+    assert found.known_true.tolist() == brute_labels(graph, graph.train, side, found.entities, "exact")
+    in_order = bool((found.entities.diff(dim=1) >= 0).all())
+    assert in_order == (not isinstance(sampler, Adversarial))  # whose policy must know its own draws again
 
 
 @samplers

@@ -139,6 +139,18 @@ def test_query_on_its_candidate_has_no_slope(kind: Comparison, dtype: torch.dtyp
         assert not value.any()  # all exactly 0, none NaN
 
 
+@pytest.mark.usefixtures("_poisoned_buffers")
+@pytest.mark.parametrize("shifted", [False, True], ids=["plain", "shifted"])
+@pytest.mark.parametrize("negatives", [1, 7, 8])
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_scores_do_not_depend_on_the_order_of_the_work(kind: Comparison, negatives: int, shifted: bool) -> None:
+    case = make_case(Shape(3, 5, negatives, 18, 9), shifted)
+    arguments = (kind, case.queries, case.table, case.entities, case.shifts, case.scalars, True)
+    along, across = (triton_compare.forward_scores(*arguments, across=across) for across in (False, True))
+    assert torch.equal(along, across)
+    torch.testing.assert_close(across, reference.compare(*arguments))
+
+
 @pytest.mark.parametrize("kind", ["l1", "modulus"])
 def test_same_bits_every_time(kind: Comparison) -> None:
     case = make_case(Shape(2, 4, 6, 10, 5), shifted=True, dtype=torch.float32)

@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from eans.kernels import reference
+from eans.kernels.cache import outgrows_cache
 from eans.kernels.pending import CandidateGradient, pending_of
 from eans.kernels.reference import Comparison, width_of, with_mean_rest
 from eans.kernels.triton_entity import entity_gradients
@@ -112,17 +113,26 @@ def _forward_kernel(
     Q: tl.constexpr,
     MEAN: tl.constexpr,
     SHIFTED: tl.constexpr,
+    ACROSS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """Scores of ROWS candidates of one positive with all of its queries.
 
+    ACROSS: programs that run at one time compare the same part of each positive's candidates, which then share rows if
+    candidates are sorted; otherwise all candidates of a few positives.
+
     The sums stay spread over ``[R, C]`` until the last column: a reduction inside the loop costs several times more.
     Strides are compile-time constants, because only then can the compiler see that rows are aligned for wide loads.
     """
-    tiles = tl.cdiv(negatives, ROWS)
-    positive = tl.program_id(0) // tiles
-    candidate = (tl.program_id(0) % tiles) * ROWS + tl.arange(0, ROWS)[:, None]
+    if ACROSS:
+        positive = tl.program_id(0) % batch
+        part = tl.program_id(0) // batch
+    else:
+        tiles = tl.cdiv(negatives, ROWS)
+        positive = tl.program_id(0) // tiles
+        part = tl.program_id(0) % tiles
+    candidate = part * ROWS + tl.arange(0, ROWS)[:, None]
     drawn = candidate < negatives
     pair = positive * negatives + candidate
     # Beyond the end: the last candidate again, not stored.
@@ -170,6 +180,7 @@ def forward_scores(
     shifts: Tensor | None,
     scalars: Tensor | None,
     mean_rest: bool,
+    across: bool = False,
 ) -> Tensor:
     """Scores without gradients; arguments as of `compare`, contiguous except for the table's rows."""
     count, batch, dim = queries.shape
@@ -193,6 +204,7 @@ def forward_scores(
         Q=count,
         MEAN=mean_rest,
         SHIFTED=shifts is not None,
+        ACROSS=across,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         num_warps=tile.warps,
@@ -229,7 +241,8 @@ class _Compare(torch.autograd.Function):
         if learns and ctx.pending is not None and ctx.pending.plan is None and ctx.needs_input_grad[2]:
             plan(ctx.pending, entities, len(table))
         with torch.cuda.device_of(queries):
-            return forward_scores(kind, queries, rows, entities, shifts, scalars, mean_rest)
+            across = ctx.pending is not None and ctx.pending.line is None and outgrows_cache(rows)
+            return forward_scores(kind, queries, rows, entities, shifts, scalars, mean_rest, across)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -91,6 +91,7 @@ def test_questions_and_their_runs() -> None:
         "Width of the tables": 3,
         "Known answers among Gaussian draws": 2,
         "Size of SANS' pools": 2,
+        "Which side is replaced": 3,
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
         "Steps and batches of a softmax": 5,

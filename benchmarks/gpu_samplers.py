@@ -1,9 +1,12 @@
-"""Section *samplers* of `benchmarks.gpu`: a step of each sampler beside a uniform one that scores as many."""
+"""Section *samplers* of `benchmarks.gpu`: a step of each sampler beside a uniform one that scores as many, and steps
+with candidates that are sorted and that are not.
+"""
 
 from __future__ import annotations
 
 import statistics
 from functools import cache
+from typing import NamedTuple
 
 from benchmarks.gpu_steps import NEVER, QUICK, graph_of
 from benchmarks.speed_record import Record, table
@@ -33,6 +36,8 @@ METHODS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("eans", ("sampler.orders=4",)),
     ("eans+adv", ()),
 )
+# Tables of 58 MB, 116 MB, and twice 164 MB: where sorting the candidates of a positive may pay, and where not.
+SORTING = ("fb15k-237/transe/adv", "fb15k-237/complex/adv", "wn18rr/complex/adv", "wn18rr/rotate/adv")
 
 
 def scored(recipe: Recipe) -> int:
@@ -45,30 +50,60 @@ def scored(recipe: Recipe) -> int:
     return sampler.negatives + extra
 
 
-def step_ms(method: str, overrides: tuple[str, ...], setting: Setting) -> tuple[Recipe, float, bool]:
-    """The recipe, the median milliseconds of a step, and whether steps were recorded."""
-    recipe = load(f"{PLACE}/{method}", [*(QUICK if setting.quick else ()), *COMMON, *overrides])
+class Timing(NamedTuple):
+    """The recipe, the median milliseconds of a step, whether steps were recorded, and candidates sorted."""
+
+    recipe: Recipe
+    ms: float
+    recorded: bool
+    sorts: bool
+
+
+def step_ms(name: str, overrides: tuple[str, ...], setting: Setting, sorts: bool | None = None) -> Timing:
+    """Time steps of a recipe; candidates are sorted if `sorts` says so, or by default where the trainer does."""
+    recipe = load(name, [*(QUICK if setting.quick else ()), *COMMON, *overrides])
     graph = graph_of(recipe.data.name, setting.quick)
     trainer = build_trainer(resolve(recipe, graph), graph, setting.device)
+    usual = trainer.sampler.sorts
+    trainer.sampler.sorts = usual if sorts is None else sorts
     warm_up, windows, length = (2, 2, 2) if setting.quick else (20, 7, 30)
     for _ in range(warm_up):
         trainer.step()
     times = window_ms(trainer.step, setting, windows, length)
     trainer.check()
-    return recipe, statistics.median(times), len(trainer.work.recordings) == 2
+    return Timing(recipe, statistics.median(times), len(trainer.work.recordings) == 2, usual)
 
 
 def measure_samplers(setting: Setting) -> Record:
+    """Both parts."""
+    return {"cells": measure_methods(setting), "sorting": measure_sorting(setting)}
+
+
+def measure_sorting(setting: Setting) -> dict[str, Record]:
+    """Steps whose candidates are sorted, and not; ``sorts`` says what the trainer does by itself."""
+    cells: dict[str, Record] = {}
+    for name in SORTING:
+        plain, ordered = (step_ms(name, (), setting, sorts) for sorts in (False, True))
+        cells[name] = {"unsorted_ms": plain.ms, "sorted_ms": ordered.ms, "sorts": plain.sorts}
+    rows = [
+        [name, f"{r['unsorted_ms']:.3f}", f"{r['sorted_ms']:.3f}", "yes" if r["sorts"] else "no"]
+        for name, r in cells.items()
+    ]
+    print(table(["candidates", "unsorted ms", "sorted ms", "sorts"], rows), flush=True)
+    return cells
+
+
+def measure_methods(setting: Setting) -> dict[str, Record]:
     """Every method; the uniform steps beside them treat known answers alike, by masking or by drawing again."""
 
     @cache
     def uniform(negatives: int, false_negatives: str) -> float:
         settings = (f"sampler.negatives={negatives}", f"sampler.false_negatives={false_negatives}")
-        return step_ms("uniform", settings, setting)[1]
+        return step_ms(f"{PLACE}/uniform", settings, setting).ms
 
     cells: dict[str, Record] = {}
     for method, overrides in METHODS:
-        recipe, ms, recorded = step_ms(method, overrides, setting)
+        recipe, ms, recorded, _ = step_ms(f"{PLACE}/{method}", overrides, setting)
         beside = uniform(scored(recipe), recipe.sampler.false_negatives)
         cells[" ".join([method, *overrides])] = {
             "negatives": recipe.sampler.negatives,
@@ -83,4 +118,4 @@ def measure_samplers(setting: Setting) -> Record:
         for name, r in cells.items()
     ]
     print(table(["sampler", "n", "scored", "ms", "uniform ms", "ratio"], rows), flush=True)
-    return {"cells": cells}
+    return cells

@@ -159,7 +159,14 @@ def samplers(part: dict[str, Any]) -> str:
         for name, cell in part["cells"].items()
     ]
     header = ["sampler, TransE on FB15k-237", "n", "scored", "ms", "uniform ms", "ratio"]
-    return markdown(header, rows)
+    found = [markdown(header, rows)]
+    if "sorting" in part:
+        rows = [
+            [title(name), f"{cell['unsorted_ms']:.3f}", f"{cell['sorted_ms']:.3f}", "yes" if cell["sorts"] else "no"]
+            for name, cell in part["sorting"].items()
+        ]
+        found.append(markdown(["`adv`, candidates", "as drawn, ms", "sorted, ms", "sorted by default"], rows))
+    return "\n\n".join(found)
 
 
 def kernel_table(cases: dict[str, list[dict[str, Any]]], what: str, cell: Callable[[dict[str, Any]], str]) -> str:

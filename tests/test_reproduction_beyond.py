@@ -92,6 +92,7 @@ def test_questions_and_their_runs() -> None:
         "Known answers among Gaussian draws": 2,
         "Size of SANS' pools": 2,
         "Which side is replaced": 3,
+        "Log-sigmoid or hinge": 2,
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
         "Steps and batches of a softmax": 5,

@@ -137,6 +137,17 @@ def test_wrong_settings(arguments: dict[str, Any], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_mistakes_in_python_are_one_line_too() -> None:
+    with pytest.raises(UsageError, match=r"'wordnet-core' is not a graph; make one with eans\.load"):
+        eans.train("wordnet-core", "transe")  # type: ignore[arg-type]
+    for triple in ((1, 2, 3), ("a", "b"), "abc"):
+        with pytest.raises(UsageError, match="a triple is three strings, head, relation and tail, not"):
+            eans.KnowledgeGraph.from_labels([triple])  # type: ignore[list-item]
+    run = eans.train(ring_graph(), "transe", "uniform", dim=4, steps=2)
+    with pytest.raises(UsageError, match="unknown ties 'optimstic'; did you mean 'optimistic'"):
+        run.evaluate("test", "optimstic")  # type: ignore[arg-type]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="PyTorch sees no CUDA GPU; use --device cpu"):

@@ -27,6 +27,7 @@ from eans import cli
 from eans.display_inspection import show_inspections
 from eans.graph import KnowledgeGraph
 from eans.recipes import names
+from eans.runs import RunFolder
 from helpers_runs import COMMAND, eans, environment, one_line, ring_graph, write_graph
 
 SHORT = [
@@ -120,6 +121,15 @@ def test_version_and_no_arguments(call: Call) -> None:
     [
         ("train defalt/rotate/eans", "unknown recipe 'defalt/rotate/eans'; did you mean 'default/rotate/eans'?"),
         ("train default/rotat/eans", "unknown model 'rotat' in a recipe; did you mean 'rotate'?"),
+        ("train default/rotate/foo", "unknown method 'foo' in a recipe (one of uniform, adv, eans,"),
+        ("train GRAPH", "is a folder, not a recipe; a graph in it is given by --data"),
+        ("train transe dim=16", "unexpected extra argument(s) (dim=16); settings are given with --set KEY=VALUE"),
+        ("train transe --set dim=16", "unknown recipe key 'dim'; did you mean 'model.dim'?"),
+        ("train transe --set loss.margin=1e300", "recipe key 'loss.margin' = 1e+300"),
+        (
+            "train transe/uniform --set loss.name=hinge --set sampler.name=none --set sampler.negatives=0",
+            "loss.name 'hinge' compares positives with negatives, and sampler.name 'none' has none",
+        ),
         ("train nowhere.toml", "cannot read recipe nowhere.toml: No such file or directory"),
         ("train --data wn18r", "unknown dataset 'wn18r'; did you mean 'wn18rr'?"),
         ("train --set train.step=3", "unknown recipe key 'train.step'; did you mean 'train.steps'?"),
@@ -215,6 +225,23 @@ def test_failed_runs_exit_with_one(call: Call, graph_folder: Path) -> None:
         result = call("train", "--data", graph_folder, *SHORT, *arguments)
         assert result.status == 1
         assert message in one_line(result.err)
+
+
+def test_a_graph_of_training_triples_alone(call: Call, tmp_path: Path) -> None:
+    folder = write_graph(ring_graph(), tmp_path / "mine")
+    for split in ("valid", "test"):
+        (folder / f"{split}.txt").unlink()
+    result = call("train", "--data", folder, *SHORT, "--out", "run")
+    assert result.status == 0
+    assert "not evaluated: the graph has neither valid nor test triples" in result.out
+    assert one_line(call("evaluate", "run").err).endswith("graph 'mine' has no test triples")
+    assert call("predict", "run", "--head", "e1", "--relation", "plus1").status == 0
+
+
+def test_the_name_of_a_folder_chooses_no_recipe(call: Call, tmp_path: Path) -> None:
+    folder = write_graph(ring_graph(), tmp_path / "wn18rr")
+    assert call("train", "--data", folder, *SHORT, "--out", "run").status == 0
+    assert RunFolder.open(Path("run")).recipe().name == "default/rotate/eans+adv"
 
 
 def test_train_in_a_pipe(graph_folder: Path, tmp_path: Path) -> None:
@@ -360,9 +387,10 @@ def test_labels_are_shown_as_they_are(call: Call, tmp_path: Path) -> None:
 def test_data_commands(call: Call, graph_folder: Path) -> None:
     lines = call("data", "list").out.splitlines()
     assert lines[0].split()[:3] == ["name", "entities", "relations"]
-    assert [line.split()[0] for line in lines[1:]] == ["wordnet-core", "fb15k-237", "wn18rr"]
+    assert [line.split()[0] for line in lines[1:4]] == ["wordnet-core", "fb15k-237", "wn18rr"]
+    assert [line.split(":")[0] for line in lines[5::2]] == ["wordnet-core", "fb15k-237", "wn18rr"]
     assert "bundled" in lines[1]
-    assert all("not here yet" in line for line in lines[2:])
+    assert all("not here yet" in line for line in lines[2:4])
     info = call("data", "info", "wordnet-core").out
     graph = package.load("wordnet-core")
     for piece in (repr(graph), *graph.sha256.values(), "licence: WordNet"):

@@ -266,6 +266,9 @@ def test_a_run_is_looked_at_as_it_ended(method: str, tmp_path: Path) -> None:
 def test_a_run_without_weights(tmp_path: Path) -> None:
     eans.train(ring_graph(), "transe", "uniform", out=tmp_path / "run", device="cpu", dim=4, steps=2)
     (tmp_path / "run" / "checkpoint.safetensors").unlink()
+    with pytest.raises(RunError, match=r"checkpoint\.safetensors is missing"):
+        eans.inspect_run(tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").unlink()
     with pytest.raises(RunError, match="holds no weights yet"):
         eans.inspect_run(tmp_path / "run")
     with pytest.raises(UsageError, match="is not a run folder"):

@@ -161,8 +161,12 @@ def test_a_recipe_that_cannot_be_built_leaves_nothing(tmp_path: Path) -> None:
         (lambda run: _edit(run, "dim = 8", "dim = 'x'"), UsageError, "recipe key 'model.dim' = 'x'"),
         (lambda run: (run / "recipe.toml").write_text("name ="), UsageError, "recipe.toml: not a TOML recipe"),
         (lambda run: (run / "metrics.json").write_text('{"test": '), RunError, "metrics.json is damaged"),
+        (lambda run: (run / "recipe.toml").write_text(""), RunError, "recipe.toml is damaged: no model.init_range"),
+        (lambda run: (run / "model.safetensors").unlink(), RunError, "model.safetensors is missing; restore it"),
         (
-            lambda run: ((run / "model.safetensors").unlink(), (run / "checkpoint.safetensors").unlink()),
+            lambda run: [
+                (run / name).unlink() for name in ("metrics.json", "model.safetensors", "checkpoint.safetensors")
+            ],
             RunError,
             "holds no weights yet; continue it with: eans train --resume",
         ),

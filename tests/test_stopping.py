@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +24,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     yield now
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("importing", [True, False])
+def test_ctrl_c_while_a_library_is_imported(importing: bool) -> None:
+    """One line and the status of an interruption, whatever the library would make of an exception."""
+    program = f"""
+import importlib.machinery, os, signal, sys, types
+from eans.stopping import stop_while_importing
+sys.modules["numba"] = library = types.ModuleType("numba")
+library.__spec__ = importlib.machinery.ModuleSpec("numba", None)
+library.__spec__._initializing = {importing}
+stop_while_importing()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    sys.exit("raised")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == ((130, "eans: error: interrupted\n") if importing else (1, "raised\n"))
 
 
 def test_signals_that_come_together_are_one_request(clock: list[float]) -> None:

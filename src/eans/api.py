@@ -154,6 +154,8 @@ def choose_recipe(
     graph: KnowledgeGraph, model: str | None, sampler: str | None, recipe: str | None, settings: Mapping[str, Any]
 ) -> Recipe:
     """The resolved recipe behind the arguments of `train`."""
+    if not isinstance(graph, KnowledgeGraph):
+        raise UsageError(f"{graph!r} is not a graph; make one with eans.load(...) or KnowledgeGraph.from_labels(...)")
     if recipe is not None and (model is not None or sampler is not None):
         raise UsageError("give either a recipe, or a model and a sampler")
     if recipe is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 
 from eans._version import __version__
 from eans.errors import EansError, Interrupted, UsageError
+from eans.stopping import stop_while_importing
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -204,7 +206,7 @@ CellsOption = Annotated[
 TablesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TABLE|FIGURE]...",
+        metavar="TABLE|FIGURE",
         help="The paper's tables: main, variance, small-n, one-negative, ablation, score-gap; its figures: small-n,"
         " negative-cdf, substitution-histogram. More: the figure order (the line of entities); the tables best (the"
         " best recipes against the best published) and choices (what the paper leaves open). Default: the paper's, and"
@@ -258,6 +260,8 @@ def main(arguments: list[str] | None = None) -> None:
     # A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too,
     # the one it waits for may not get to run. Idle cores: no difference. Read when PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if threading.current_thread() is threading.main_thread():
+        stop_while_importing()
     command: Any = typer.main.get_command(app)
     try:
         status = command.main(args=arguments, prog_name="eans", standalone_mode=False)
@@ -275,9 +279,13 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         # Typer reports wrong options by exceptions of its own that know how to show themselves.
         if hasattr(error, "show") and hasattr(error, "exit_code"):
+            if "unexpected extra argument" in str(error) and "=" in str(error):
+                _fail(f"{str(error).rstrip('.')}; settings are given with --set KEY=VALUE", error.exit_code)
             error.show()
             sys.exit(error.exit_code)
         raise
+    if status == STATUS[Interrupted]:  # what Typer makes of Ctrl-C
+        _fail("interrupted", status)
     sys.exit(status if isinstance(status, int) else 0)
 
 

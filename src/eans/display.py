@@ -121,7 +121,7 @@ def train_with_display(
     if recipe_name is None:
         dataset = dataset or recipes.load("default", overrides).data.name
         graph = load_graph(dataset)
-        recipe = recipes.load(recipes.default_for(graph.name), overrides, dataset or None)
+        recipe = recipes.load(recipes.default_for(graph.source or graph.name), overrides, dataset or None)
     else:
         recipe = recipes.load(recipe_name, overrides, dataset)
         graph = load_graph(recipe.data.name)
@@ -180,9 +180,11 @@ def show_run(run: Run) -> None:
     screen = console()
     facts = run.metrics["training"]
     screen.print(f"trained {facts['steps']:,} steps in {facts['seconds']:,.1f} s on {facts['device']}")
-    show_metrics(
-        {split: run.metrics[split] for split in ("valid", "test") if split in run.metrics}, run.metrics["protocol"]
-    )
+    splits: dict[str, Any] = {split: run.metrics[split] for split in ("valid", "test") if split in run.metrics}
+    if splits:
+        show_metrics(splits, run.metrics["protocol"])
+    else:
+        screen.print("not evaluated: the graph has neither valid nor test triples")
     screen.print(f"run folder: {run.folder}", soft_wrap=True)
 
 
@@ -259,14 +261,17 @@ def show_predictions(predictions: Predictions, with_known: bool) -> None:
 def show_datasets() -> None:
     """`eans data list`."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("name", "entities", "relations", "train", "valid", "test", "found in", "description"):
-        table.add_column(name, justify="right" if name in ("entities", "relations", *SPLITS) else "left")
+    for name in ("name", "entities", "relations", "train", "valid", "test", "found in"):
+        table.add_column(name, justify="right" if name in ("entities", "relations", *SPLITS) else "left", no_wrap=True)
     for dataset in data.datasets():
         facts = data.info(dataset.name)
         sizes = facts.sizes
         numbers = [sizes.entities, sizes.relations, sizes.train, sizes.valid, sizes.test]
-        table.add_row(dataset.name, *(f"{n:,}" for n in numbers), facts.found_in or "not here yet", dataset.description)
-    console().print(table)
+        table.add_row(dataset.name, *(f"{n:,}" for n in numbers), facts.found_in or "not here yet")
+    screen = console()
+    screen.print(table)
+    for dataset in data.datasets():
+        screen.print(f"\n{dataset.name}: {dataset.description}")
 
 
 def show_dataset(name: str) -> None:

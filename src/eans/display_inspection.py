@@ -107,11 +107,14 @@ def show_inspections(inspections: list[Inspection], screen: Console | None = Non
         flat = [heading.replace("\n", " ") for heading in headings]
         table = _table("", names, flat, [list(column) for column in zip(*rows, strict=True)])
     screen.print(table)
-    first = inspections[0]
+    graphs, devices = (
+        " and ".join(dict.fromkeys(getattr(inspection, name) for inspection in inspections))
+        for name in ("graph", "device")
+    )
     probes = sorted({inspection.probe for inspection in inspections})
     screen.print(
-        f"last look, {first.graph}, {' and '.join(f'{probe:,}' for probe in probes)} training triples on both sides,"
-        f" {first.device}; docs/inspecting.md says what each number means",
+        f"last look, {graphs}, {' and '.join(f'{probe:,}' for probe in probes)} training triples on both sides,"
+        f" {devices}; docs/inspecting.md says what each number means",
         soft_wrap=True,
     )
 

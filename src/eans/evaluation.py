@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eans import kernels
 from eans._version import __version__
-from eans.errors import RunError
+from eans.errors import RunError, UsageError, did_you_mean
 from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Side, Split, TripleIndex, column
 from eans.models import Model
 
@@ -219,6 +219,8 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Metrics of several splits with their protocol: the content of a run's ``metrics.json``."""
+    if ties not in TIES:  # before the ranking, which takes long
+        raise UsageError(f"unknown ties '{ties}'{did_you_mean(ties, TIES)} ({', '.join(TIES)})")
     result: dict[str, Any] = {}
     for split in splits:
         if len(graph.split(split)):

@@ -125,7 +125,10 @@ class KnowledgeGraph:
         entities: dict[str, int] = {}
         relations: dict[str, int] = {}
         splits = []
-        for triples in (train, valid, test):
+        for triples in map(list, (train, valid, test)):
+            for triple in triples:
+                if isinstance(triple, str) or len(triple) != 3 or not all(isinstance(part, str) for part in triple):
+                    raise UsageError(f"a triple is three strings, head, relation and tail, not {triple!r}")
             rows = [
                 (
                     entities.setdefault(head, len(entities)),

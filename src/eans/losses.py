@@ -48,12 +48,14 @@ class LogSigmoid(nn.Module):
     Attributes:
         needs_substitution: which substitution scores `forward` wants, if any.
         needs_proposal: whether `forward` wants the log-probabilities of the draws.
+        needs_negatives: whether it has nothing to learn from positives alone.
         least_margin: what ``loss.margin = "auto"`` stands for with models that have no margin.
         most_pull: the most that ``sum_j |dL / ds_ij|`` can be in a row of weight 1: the scale of gradients.
     """
 
     needs_substitution: Substitution | None = None
     needs_proposal: bool = False
+    needs_negatives: bool = False
     least_margin: float = 0.0
     most_pull: float = 0.5
 
@@ -190,6 +192,7 @@ class SoftmaxLoss(LogSigmoid):
             instead of E entities.
     """
 
+    needs_negatives = True
     most_pull = 1.0
 
     def __init__(
@@ -225,6 +228,7 @@ class HingeLoss(LogSigmoid):
         adversarial_temperature: see `LogSigmoid`.
     """
 
+    needs_negatives = True
     least_margin = 1.0
     most_pull = 1.0
 

@@ -108,7 +108,7 @@ class RunFolder:
         if not folder.recipe_file.is_file():
             raise UsageError(f"{path} is not a run folder (it has no recipe.toml)")
         if not folder.graph_file.is_file():
-            raise RunError(f"{folder.graph_file} is missing: the run was cut off while it was set up; train again")
+            raise RunError(f"{folder.graph_file} is missing; restore it or train again")
         return folder
 
     def _acquire(self) -> None:
@@ -142,7 +142,12 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The resolved recipe."""
-        return load(str(self.recipe_file))
+        recipe = load(str(self.recipe_file))
+        for section, content in recipe.model_dump().items():
+            for key, value in content.items() if isinstance(content, dict) else ():
+                if value == "auto":  # a run writes the number that it stands for
+                    raise RunError(f"{self.recipe_file} is damaged: no {section}.{key}; restore it or train again")
+        return recipe
 
     def graph(self) -> KnowledgeGraph:
         """The graph that the run was trained on."""
@@ -158,6 +163,8 @@ class RunFolder:
         if self.model_file.is_file():
             source = self.model_file
             tensors, _ = read_tensors(source)
+        elif self.is_complete:  # the last checkpoint need not be what was evaluated
+            raise RunError(f"{self.model_file} is missing; restore it or train again")
         elif self.checkpoint_file.is_file():
             source = self.checkpoint_file
             saved, _ = read_tensors(source)
@@ -168,7 +175,9 @@ class RunFolder:
         return model.to(device)
 
     def no_weights(self) -> RunError:
-        """The one line for a run that has not come to its first checkpoint."""
+        """The one line for a run that has not come to its first checkpoint, or has lost the last."""
+        if self.is_complete:
+            return RunError(f"{self.checkpoint_file} is missing; restore it or train again")
         return RunError(f"{self.path} holds no weights yet; continue it with: {self.resume_command}")
 
     def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+LIBRARIES = ("numpy", "torch", "numba", "pyarrow", "matplotlib")
 WORDS = "eans: stopping; once more to stop at once"
 TOGETHER = 1.0  # seconds
+
+
+def stop_while_importing() -> None:
+    """End the program in one line if Ctrl-C comes while a library is imported; later it is a `KeyboardInterrupt`.
+
+    An exception inside the start of a library shows as whatever that library makes of it, up to an abort.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        loading = (getattr(sys.modules.get(name), "__spec__", None) for name in LIBRARIES)
+        if any(getattr(spec, "_initializing", False) for spec in loading):
+            os.write(2, b"eans: error: interrupted\n")
+            os._exit(130)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handle)
 
 
 class StopRequests:

@@ -238,7 +238,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             empty = False
             yield number, line
     if empty:
-        raise DataError(f"{path}: the file is empty; write at least one line")
+        raise DataError(f"{path}: the file is empty; write at least one line, or remove it")
 
 
 @contextmanager

@@ -158,7 +158,7 @@ def datasets() -> tuple[Dataset, ...]:
 
 
 def load(name_or_path: str | Path, *, download: bool = True, progress: Progress | None = None) -> KnowledgeGraph:
-    """Load a graph by name, or from a folder of train, valid and test files.
+    """Load a graph by name, or from a folder of train, valid and test files, of which the last two may be missing.
 
     Args:
         name_or_path: a string that is a registered name means that graph; anything else is a folder.
@@ -174,7 +174,9 @@ def load(name_or_path: str | Path, *, download: bool = True, progress: Progress 
     looks_like_path = isinstance(name_or_path, Path) or "/" in name_or_path or os.sep in name_or_path
     if not looks_like_path and not os.path.lexists(name_or_path):
         raise _unknown(str(name_or_path))
-    return replace(load_folder(name_or_path), source=str(Path(name_or_path).resolve()))
+    # A graph of one's own may have nothing held out.
+    graph = load_folder(name_or_path, require=())
+    return replace(graph, source=str(Path(name_or_path).resolve()))
 
 
 def get(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:
@@ -224,15 +226,14 @@ def _by_name() -> dict[str, Dataset]:
 def _lookup(name: str) -> Dataset:
     known = _by_name()
     if name not in known:
-        raise _unknown(name)
+        raise _unknown(name, or_folder=False)
     return known[name]
 
 
-def _unknown(name: str) -> UsageError:
+def _unknown(name: str, or_folder: bool = True) -> UsageError:
     names = list(_by_name())
-    return UsageError(
-        f"unknown dataset '{name}'{did_you_mean(name, names)} (known: {', '.join(names)}; or give the path of a folder)"
-    )
+    folder = "; or give the path of a folder" if or_folder else ""
+    return UsageError(f"unknown dataset '{name}'{did_you_mean(name, names)} (known: {', '.join(names)}{folder})")
 
 
 def _by_hand(dataset: Dataset) -> str:

@@ -43,8 +43,13 @@ def _options(part: type, section: Section) -> dict[str, Any]:
 def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     """Replace every ``auto`` by the number it stands for on this graph, and check names and combinations."""
     model_class = _choose("model", recipe.model.name, MODELS)
-    _choose("sampler", recipe.sampler.name, SAMPLERS)
+    sampler_class = _choose("sampler", recipe.sampler.name, SAMPLERS)
     loss_class = _choose("loss", recipe.loss.name, LOSSES)
+    if loss_class.needs_negatives and not (sampler_class.draws or sampler_class.whole):
+        raise UsageError(
+            f"loss.name '{recipe.loss.name}' compares positives with negatives, and sampler.name "
+            f"'{recipe.sampler.name}' has none; set loss.name=logsigmoid or another sampler.name"
+        )
     if loss_class is LOSSES["substitution"] and recipe.sampler.false_negatives != "mask":
         raise UsageError(
             "loss.name 'substitution' learns from labelled false negatives: set sampler.false_negatives=mask"

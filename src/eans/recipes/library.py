@@ -13,6 +13,7 @@ alone. A user's own file is a plain recipe.
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -116,7 +117,8 @@ def _compose(dataset: str, model: str, method: str) -> Fragment:
     for kind, key, known in (("model", model, _models()), ("method", method, [*general, *special])):
         if key not in known:
             raise UsageError(
-                f"unknown {kind} '{key}' in a recipe{_where_else(key, dataset) or did_you_mean(key, known)}"
+                f"unknown {kind} '{key}' in a recipe{_where_else(key, dataset) or did_you_mean(key, known)} "
+                f"(one of {', '.join(known)})"
             )
     basis = _basis_of(special[method], model) if method in special else method
     fragments = [
@@ -166,6 +168,8 @@ def find(name: str, dataset: str = "default") -> Fragment:
         parts = [default_for(dataset).split("/")[0], *parts]
     if parts[0] in _files() and len(parts) <= 3:
         return _compose(*parts, *default_for(*parts[:2]).split("/")[len(parts) :])
+    if name and Path(name).is_dir():
+        raise UsageError(f"'{name}' is a folder, not a recipe; a graph in it is given by --data {shlex.quote(name)}")
     near = did_you_mean(name, [*names(), *_files(), *_models()])
     raise UsageError(f"unknown recipe '{name}'{near} (see `eans recipes`)")
 
@@ -201,12 +205,19 @@ def validate(fragment: Fragment) -> Recipe:
         raise UsageError(_explain(error)) from None
 
 
+def _unknown_key(key: str) -> str:
+    """The one line, with the section if only that is missing."""
+    whole = [known for known in all_keys() if known.endswith(f".{key}")]
+    hint = f"; did you mean {' or '.join(map(repr, whole))}?" if whole else did_you_mean(key, all_keys())
+    return f"unknown recipe key '{key}'{hint} (see `eans recipes keys`)"
+
+
 def _explain(error: ValidationError) -> str:
     problem = error.errors()[0]
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location[:2])
     if problem["type"] == "extra_forbidden":
-        return f"unknown recipe key '{key}'{did_you_mean(key, all_keys())} (see `eans recipes keys`)"
+        return _unknown_key(key)
     given = problem.get("input")
     messages = [entry["msg"] for entry in error.errors() if [str(part) for part in entry["loc"]][:2] == location[:2]]
     return f"recipe key '{key}' = {given!r}: {'; or '.join(dict.fromkeys(messages))}"
@@ -224,7 +235,7 @@ def load(name: str, overrides: Iterable[str] | Mapping[str, Any] = (), data: str
     pairs = overrides.items() if isinstance(overrides, Mapping) else [parse_override(text) for text in overrides]
     for key, value in pairs:
         if key not in all_keys():
-            raise UsageError(f"unknown recipe key '{key}'{did_you_mean(key, all_keys())} (see `eans recipes keys`)")
+            raise UsageError(_unknown_key(key))
         section, _, field = key.partition(".")
         fragment = merge(fragment, {section: {field: value}})
     if data is not None:

@@ -27,7 +27,7 @@ class ModelSection(Section):
         "rotate", description="transe, transd, distmult, complex, rotate, simple, rescal, transh or transr"
     )
     dim: Positive = Field(200, description="nominal width d; complex models store 2d numbers per entity")
-    init_range: Annotated[float, Field(gt=0)] | Auto = Field(
+    init_range: Annotated[float, Field(gt=0, le=1e38)] | Auto = Field(
         "auto", description="tables start uniform in +-range; auto: (margin + 2) / dim, or by width for dot products"
     )
     projection: Literal["relation", "entity-table"] = Field(
@@ -101,8 +101,10 @@ class SamplerSection(Section):
 
 class LossSection(Section):
     name: str = Field("substitution", description="logsigmoid, substitution (the loss of EANS), softmax or hinge")
-    margin: Annotated[float, Field(ge=0)] | Auto = Field(
-        "auto", description="gamma, added to every score; auto: 9 for distance models, 0 for dot products (hinge: 1)"
+    margin: Annotated[float, Field(ge=0, le=1e6)] | Auto = Field(
+        "auto",
+        description="gamma, added to every score; hinge: how much higher positives should score; softmax: no effect; "
+        "auto: 9 for distance models, else 0 (hinge: 1)",
     )
     adversarial_temperature: Annotated[float, Field(ge=0)] = Field(
         0.0, description="alpha of self-adversarial weights; 0 for equal weights"

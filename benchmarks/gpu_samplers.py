@@ -65,7 +65,8 @@ def step_ms(name: str, overrides: tuple[str, ...], setting: Setting, sorts: bool
     graph = graph_of(recipe.data.name, setting.quick)
     trainer = build_trainer(resolve(recipe, graph), graph, setting.device)
     usual = trainer.sampler.sorts
-    trainer.sampler.sorts = usual if sorts is None else sorts
+    if sorts is not None:
+        trainer.sort_candidates(sorts)
     warm_up, windows, length = (2, 2, 2) if setting.quick else (20, 7, 30)
     for _ in range(warm_up):
         trainer.step()

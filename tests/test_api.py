@@ -140,7 +140,7 @@ def test_wrong_settings(arguments: dict[str, Any], message: str) -> None:
 def test_mistakes_in_python_are_one_line_too() -> None:
     with pytest.raises(UsageError, match=r"'wordnet-core' is not a graph; make one with eans\.load"):
         eans.train("wordnet-core", "transe")  # type: ignore[arg-type]
-    for triple in ((1, 2, 3), ("a", "b"), "abc"):
+    for triple in ((1, 2, 3), ("a", "b"), "abc", 1, None):
         with pytest.raises(UsageError, match="a triple is three strings, head, relation and tail, not"):
             eans.KnowledgeGraph.from_labels([triple])  # type: ignore[list-item]
     run = eans.train(ring_graph(), "transe", "uniform", dim=4, steps=2)

@@ -23,7 +23,7 @@ import pytest
 from rich.console import Console
 
 import eans as package
-from eans import cli
+from eans import cli, display
 from eans.display_inspection import show_inspections
 from eans.graph import KnowledgeGraph
 from eans.recipes import names
@@ -130,6 +130,10 @@ def test_version_and_no_arguments(call: Call) -> None:
             "train transe/uniform --set loss.name=hinge --set sampler.name=none --set sampler.negatives=0",
             "loss.name 'hinge' compares positives with negatives, and sampler.name 'none' has none",
         ),
+        (
+            "train transe/softmax --set loss.correct_proposal=false --set sampler.name=none --set sampler.negatives=0",
+            "loss.name 'softmax' compares positives with negatives, and sampler.name 'none' has none",
+        ),
         ("train nowhere.toml", "cannot read recipe nowhere.toml: No such file or directory"),
         ("train --data wn18r", "unknown dataset 'wn18r'; did you mean 'wn18rr'?"),
         ("train --set train.step=3", "unknown recipe key 'train.step'; did you mean 'train.steps'?"),
@@ -225,6 +229,19 @@ def test_failed_runs_exit_with_one(call: Call, graph_folder: Path) -> None:
         result = call("train", "--data", graph_folder, *SHORT, *arguments)
         assert result.status == 1
         assert message in one_line(result.err)
+
+
+def test_an_interruption_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(display, "show_datasets", interrupted)
+    result = call("data", "list")
+    assert (result.status, result.err) == (130, "eans: error: interrupted\n")
+
+
+def test_only_commands_with_settings_speak_of_them(call: Call) -> None:
+    assert "--set" not in call("data", "list", "a=b").err
 
 
 def test_a_graph_of_training_triples_alone(call: Call, tmp_path: Path) -> None:

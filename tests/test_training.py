@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from eans.batches import Purpose, mix
 from eans.errors import Interrupted, UsageError
 from eans.fitting import Observer, Plan, Progress, fit
 from eans.graph import KnowledgeGraph
+from eans.kernels.cache import outgrows_cache
 from eans.models import MODELS
 from eans.optimizer import OPTIMIZERS
 from eans.recipes import load
@@ -195,6 +197,7 @@ def test_samplers_hear_of_steps_counted_from_one(sampler: str, monkeypatch: pyte
         ("uniform", 64, False, False),
         ("uniform", 63, True, False),
         ("eans", 64, True, False),
+        ("igan", 64, True, False),
     ],
 )
 def test_candidates_are_sorted_where_it_pays(
@@ -205,7 +208,27 @@ def test_candidates_are_sorted_where_it_pays(
     monkeypatch.setattr(training, "outgrows_cache", lambda _: outgrown)
     trainer = make(f"transe/{method}", sampler__negatives=negatives)
     assert trainer.sampler.sorts == sorts
+    pending = trainer.optimizer.pending[0]
+    assert pending is None or pending.across == sorts
     run_steps(trainer, 3)
+
+
+def test_a_cache_is_outgrown_by_twice_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnGpu:
+        is_cuda, device = True, "cuda:0"
+
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        def untyped_storage(self) -> OnGpu:
+            return self
+
+        def nbytes(self) -> int:
+            return self.size
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=50))
+    assert [outgrows_cache(OnGpu(size)) for size in (99, 100, 101)] == [False, False, True]  # type: ignore[arg-type]
+    assert not outgrows_cache(torch.zeros(9))
 
 
 def test_relations_are_learnt() -> None:

@@ -279,7 +279,9 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         # Typer reports wrong options by exceptions of its own that know how to show themselves.
         if hasattr(error, "show") and hasattr(error, "exit_code"):
-            if "unexpected extra argument" in str(error) and "=" in str(error):
+            context: Any = getattr(error, "ctx", None)
+            options = [] if context is None else [option.name for option in context.command.params]
+            if "unexpected extra argument" in str(error) and "=" in str(error) and "set_" in options:
                 _fail(f"{str(error).rstrip('.')}; settings are given with --set KEY=VALUE", error.exit_code)
             error.show()
             sys.exit(error.exit_code)

@@ -127,7 +127,7 @@ class KnowledgeGraph:
         splits = []
         for triples in map(list, (train, valid, test)):
             for triple in triples:
-                if isinstance(triple, str) or len(triple) != 3 or not all(isinstance(part, str) for part in triple):
+                if not _is_triple(triple):
                     raise UsageError(f"a triple is three strings, head, relation and tail, not {triple!r}")
             rows = [
                 (
@@ -266,6 +266,13 @@ class TripleIndex:
             counts.cumsum(0) - counts, counts
         )
         return rows, self.keys[side][start[rows] + offset] % self.num_entities
+
+
+def _is_triple(found: object) -> bool:
+    """Is it three strings, and not one?"""
+    if isinstance(found, str) or not isinstance(found, Sequence):
+        return False
+    return len(found) == 3 and all(isinstance(part, str) for part in found)
 
 
 def subsampling_weights(triples: Tensor, num_relations: int) -> Tensor:

@@ -82,6 +82,17 @@ class Optimizer:
         finally:
             self._collect(False)
 
+    @property
+    def compared_table(self) -> Tensor:
+        """What comparisons with the first table read: itself, or its rounded copy."""
+        first = self.pending[0]
+        return self.tables[0] if first is None or first.rounded is None else first.rounded
+
+    def work_across(self, on: bool) -> None:
+        """Tell comparisons with the first table whether their candidates are sorted (`Pending.across`)."""
+        if self.pending[0] is not None:
+            self.pending[0].across = on
+
     def zero_grad(self) -> None:
         """Forget the gradients."""
         for table in self.tables:

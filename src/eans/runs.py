@@ -40,6 +40,10 @@ from eans.recipes.build import build_model
 from eans.training import Trainer
 
 FORMAT = "1"
+# Keys that may say "auto" in a recipe, and have a number in that of a run.
+RESOLVED = (
+    "model.init_range", "sampler.clusters", "sampler.sigma", "loss.margin", "train.steps", "train.batch_size",
+)  # fmt: skip
 
 
 class FolderInUse(RunError):
@@ -143,10 +147,10 @@ class RunFolder:
     def recipe(self) -> Recipe:
         """The resolved recipe."""
         recipe = load(str(self.recipe_file))
-        for section, content in recipe.model_dump().items():
-            for key, value in content.items() if isinstance(content, dict) else ():
-                if value == "auto":  # a run writes the number that it stands for
-                    raise RunError(f"{self.recipe_file} is damaged: no {section}.{key}; restore it or train again")
+        for key in RESOLVED:
+            section, _, field = key.partition(".")
+            if getattr(getattr(recipe, section), field) == "auto":
+                raise RunError(f"{self.recipe_file} is damaged: no {key}; restore it or train again")
         return recipe
 
     def graph(self) -> KnowledgeGraph:

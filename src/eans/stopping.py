@@ -29,7 +29,8 @@ def stop_while_importing() -> None:
             os._exit(130)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, handle)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # one that was told to ignore it goes on doing so
+        signal.signal(signal.SIGINT, handle)
 
 
 class StopRequests:

@@ -129,11 +129,18 @@ class Trainer:
         shares = sampler.negatives >= SHARING_FROM
         # Positives that stand close share candidates. Without a line, work on the same part of each one's does.
         self.places = line[1] if line is not None and shares else None
-        sampler.sorts = line is None and shares and outgrows_cache(model.entity)
         self.optimizer = OPTIMIZERS[optimizer](model.parameters(), self.rate, line, rounded=rows == "bfloat16")
+        self.sort_candidates(
+            line is None and shares and sampler.can_sort and outgrows_cache(self.optimizer.compared_table)
+        )
         self.sums = torch.zeros(len(TERMS), device=self.device)
         self.steady = sampler.steady
         self.work = RecordedWork(self._work, self.generator, self.device)
+
+    def sort_candidates(self, on: bool) -> None:
+        """Have candidates in the order of their numbers, and kernels work on the same part of each positive's."""
+        self.sampler.sorts = on
+        self.optimizer.work_across(on)
 
     def _prepare_rate(self) -> None:
         if self.completed == self.schedule.drop_step and self.schedule.reset_optimizer:

@@ -73,7 +73,7 @@ def find_splits(folder: Path) -> dict[Split, Path]:
         if not folder.exists():
             raise DataError(f"{folder}: no such folder; check the path")
         if not folder.is_dir():
-            raise DataError(f"{folder}: is a file; give the folder that holds the train, valid and test files")
+            raise DataError(f"{folder}: is a file; give the folder that holds it, with a train file")
         found = {split: _find(folder, split, SUFFIXES) for split in SPLITS}
     return {split: path for split, path in found.items() if path is not None}
 
@@ -238,7 +238,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             empty = False
             yield number, line
     if empty:
-        raise DataError(f"{path}: the file is empty; write at least one line, or remove it")
+        remedy = "" if path.name.startswith("train") else ", or remove it"
+        raise DataError(f"{path}: the file is empty; write at least one line{remedy}")
 
 
 @contextmanager

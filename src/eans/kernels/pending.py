@@ -67,6 +67,7 @@ class Pending:
             place of each row, int64 ``[E]``; None for the table's own order.
         aside: where the uses are sorted while the scores are computed.
         on: does the table collect at the moment? Otherwise it is a parameter like any other.
+        across: candidates of each positive are sorted, so that work on the same part of each shares rows.
         rounded: the table in bfloat16, ``[E, F]``, which comparisons read instead; None for the table itself.
         candidates: at most one.
         rows: of gathered rows.
@@ -80,6 +81,7 @@ class Pending:
     line: tuple[Tensor, Tensor] | None
     aside: Aside
     on: bool = True
+    across: bool = False
     rounded: Tensor | None = None
     candidates: list[CandidateGradient] = field(default_factory=list)
     rows: list[RowGradient] = field(default_factory=list)

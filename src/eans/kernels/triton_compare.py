@@ -18,7 +18,6 @@ import triton.language as tl
 from torch import Tensor
 
 from eans.kernels import reference
-from eans.kernels.cache import outgrows_cache
 from eans.kernels.pending import CandidateGradient, pending_of
 from eans.kernels.reference import Comparison, width_of, with_mean_rest
 from eans.kernels.triton_entity import entity_gradients
@@ -241,7 +240,7 @@ class _Compare(torch.autograd.Function):
         if learns and ctx.pending is not None and ctx.pending.plan is None and ctx.needs_input_grad[2]:
             plan(ctx.pending, entities, len(table))
         with torch.cuda.device_of(queries):
-            across = ctx.pending is not None and ctx.pending.line is None and outgrows_cache(rows)
+            across = ctx.pending is not None and ctx.pending.across
             return forward_scores(kind, queries, rows, entities, shifts, scalars, mean_rest, across)
 
     @staticmethod

@@ -103,8 +103,8 @@ class LossSection(Section):
     name: str = Field("substitution", description="logsigmoid, substitution (the loss of EANS), softmax or hinge")
     margin: Annotated[float, Field(ge=0, le=1e6)] | Auto = Field(
         "auto",
-        description="gamma, added to every score; hinge: how much higher positives should score; softmax: no effect; "
-        "auto: 9 for distance models, else 0 (hinge: 1)",
+        description="gamma, added to every score; hinge: how much higher positives should score; softmax: sets nothing "
+        "but init_range. auto: 9 for distance models, else 0 (hinge: 1)",
     )
     adversarial_temperature: Annotated[float, Field(ge=0)] = Field(
         0.0, description="alpha of self-adversarial weights; 0 for equal weights"

@@ -107,6 +107,7 @@ class Adversarial(Sampler):
         pretrain_steps: so many steps draw uniformly and teach the policy the graph.
     """
 
+    can_sort = False  # the policy must know its own draws again
     playing: Tensor
     baseline: Tensor
 

@@ -87,6 +87,7 @@ class Sampler(nn.Module, ABC):
     resample_rounds: ClassVar[int] = 8  # of drawing known answers again
     draws: ClassVar[bool] = True  # are there negatives, of a number that the recipe says?
     whole: ClassVar[bool] = False  # are the negatives of every row all entities, in their order?
+    can_sort: ClassVar[bool] = True  # may `sample` put candidates in another order?
     # From now on `observe` does the same after every step, on the device alone, whatever its number: it is recorded
     # as part of the step.
     steady: bool = False

@@ -455,6 +455,11 @@ def test_inspect_on_a_narrow_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split() == ["step", "3", "3"]
     assert [line.split("  ")[0] for line in lines[2:4]] == ["score gap", "above positive"]
     assert max(map(len, lines[:14])) <= 60
+    show_inspections([found] * 7, Console(width=60, highlight=False))
+    lines = capsys.readouterr().out.splitlines()
+    heads = [line.split() for line in lines if not line.startswith("last") and not any(map(str.isdigit, line))]
+    assert heads == [["eans"] * 4, ["eans"] * 3]
+    assert max(map(len, lines[:-1])) <= 60
 
 
 def test_inspect_in_other_formats(call: Call, graph_folder: Path) -> None:

@@ -96,17 +96,26 @@ def inspect_with_display(
 
 
 def show_inspections(inspections: list[Inspection], screen: Console | None = None) -> None:
-    """The last look of each: one row each or, where the screen is too narrow for that, one column each."""
+    """The last look of each: one row each or, where the screen is too narrow for that, one column each.
+
+    Where so many columns do not fit either, there are several tables, of as many columns as do.
+    """
     screen = screen or console()
     names = short_names([inspection.name for inspection in inspections])
     looks = [inspection.looks[-1] for inspection in inspections]
     rows = [[written(getattr(look, number), kind) for number, _, kind in COLUMNS] for look in looks]
     headings = [heading for _, heading, _ in COLUMNS]
     table = _table("negatives", headings, names, rows)
-    if screen.measure(table, options=screen.options.update(max_width=10_000)).maximum > screen.width:
+    if _fits(table, screen):
+        screen.print(table)
+    else:
         flat = [heading.replace("\n", " ") for heading in headings]
-        table = _table("", names, flat, [list(column) for column in zip(*rows, strict=True)])
-    screen.print(table)
+        for count in range(len(names), 0, -1):
+            parts = [slice(start, start + count) for start in range(0, len(names), count)]
+            tables = [_table("", names[part], flat, list(map(list, zip(*rows[part], strict=True)))) for part in parts]
+            if count == 1 or all(_fits(table, screen) for table in tables):
+                screen.print(*tables, sep="\n")
+                break
     graphs, devices = (
         " and ".join(dict.fromkeys(getattr(inspection, name) for inspection in inspections))
         for name in ("graph", "device")
@@ -117,6 +126,11 @@ def show_inspections(inspections: list[Inspection], screen: Console | None = Non
         f" {devices}; docs/inspecting.md says what each number means",
         soft_wrap=True,
     )
+
+
+def _fits(table: Table, screen: Console) -> bool:
+    """Is the screen wide enough for a table without folded cells?"""
+    return screen.measure(table, options=screen.options.update(max_width=10_000)).maximum <= screen.width
 
 
 def _table(corner: str, headings: list[str], names: list[str], rows: list[list[str]]) -> Table:

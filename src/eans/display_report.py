@@ -52,6 +52,7 @@ def report_cells_with_display(
     if format_ != "table" and not outcomes and out is None:
         raise UsageError(f"--format {format_} is about tables; figures ({', '.join(selection.figures)}) need --out DIR")
     if page_file is not None:
+        make_folder(page_file.parent / "figures", "choose another --page")
         page.write(page_file, known, found, records)
         print(f"wrote {page_file}", file=sys.stderr)
         return

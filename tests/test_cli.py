@@ -505,6 +505,17 @@ def test_a_reader_that_leaves(run: Path) -> None:
     assert (result.stdout, result.stderr) == ("{\n", "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_finds_no_room(run: Path) -> None:
+    for options in ("--json", ""):
+        command = f"'{COMMAND}' evaluate '{run}' {options} > /dev/full"
+        result = subprocess.run(
+            ["bash", "-c", command], env=environment(), capture_output=True, text=True, check=False, timeout=60
+        )
+        assert result.returncode == 1
+        assert one_line(result.stderr) == "eans: error: no space left on the device that the output goes to"
+
+
 def test_runs_at_the_same_time_get_folders_of_their_own(tmp_path: Path) -> None:
     graph = write_graph(ring_graph(), tmp_path / "ring")
     command = [COMMAND, "train", "transe/uniform", "--data", str(graph), *SHORT]

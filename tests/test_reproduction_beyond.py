@@ -157,7 +157,10 @@ def test_a_base_is_run_once_and_has_the_record_of_the_paper() -> None:
     assert EXACT in {run.spec for run in missing(plan)}
 
 
-def test_plans_with_estimates(some_records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_with_estimates(
+    some_records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # away from the records of this repository, which tell how long runs take
     options = ["--dry-run", "--records", some_records, "--seeds", "1", "--device", "cpu"]
     done = call(capsys, "reproduce", "best", "--only", "dataset=fb15k-237", *options)
     assert (done.status, done.err) == (0, "")
@@ -266,7 +269,8 @@ def test_best_in_every_format(some_records: Path, capsys: pytest.CaptureFixture[
     assert "Numbers are anchor → measured (difference). Anchors of FB15k-237: TransE, TransD, RotatE: EANS" in notes
     latex = report("latex")
     assert latex.startswith(
-        "% Beyond the paper\n\\begin{tabular}{lrrrrrrrrrl}\n\\toprule\n\\multicolumn{11}{l}{FB15k-237}"
+        "% Beyond the paper\n% needs \\usepackage{booktabs}\n"
+        "\\begin{tabular}{lrrrrrrrrrl}\n\\toprule\n\\multicolumn{11}{l}{FB15k-237}"
     )
     assert latex.count("\nTransE & ") == 2
     assert "\nComplEx & .388 & .3800 & $-$.0080 & -- & .568 & .6000 & .323 & 0 & fail & N3 + relation pred" in latex

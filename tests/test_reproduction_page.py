@@ -163,16 +163,27 @@ def test_histograms_are_shares_of_their_group_at_the_last_step() -> None:
 def test_figures_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     records = all_records(tmp_path / "records")
+    formats = "svg", "png", "pdf"
     done = call(capsys, "report", *FIGURES, "--records", records, "--out", tmp_path / "out")
     assert done.status == 0, done.err
     for name in FIGURES:
         assert f"figure {name}: drawn" in done.err
-        png, svg = (tmp_path / "out" / f"{figures.file_name(name)}.{ending}" for ending in ("png", "svg"))
+        files = svg, png, pdf = [tmp_path / "out" / f"{figures.file_name(name)}.{ending}" for ending in formats]
         assert png.read_bytes().startswith(b"\x89PNG")
         assert "<svg" in svg.read_text("utf-8")
-    first = svg.read_bytes()
-    figures.draw("order", drawn_from("order", CELLS), read_records(records), tmp_path / "out")
-    assert svg.read_bytes() == first  # the same records, the same file
+        assert pdf.read_bytes().startswith(b"%PDF")
+    first = [file.read_bytes() for file in files]
+    figures.draw("order", drawn_from("order", CELLS), read_records(records), tmp_path / "out", formats)
+    assert [file.read_bytes() for file in files] == first  # the same records, the same files
+
+
+def test_figures_and_tables_without_a_chosen_cell_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = all_records(tmp_path / "records")
+    only = ["--only", "model=distmult", "--records", records]
+    done = call(capsys, "report", "small-n", *only, "--out", tmp_path / "out")
+    assert done.err.splitlines()[-1] == "figure small-n: it shows none of the chosen cells"
+    done = call(capsys, "report", "main", "ablation", *only)
+    assert (done.status, done.err) == (0, "eans: note: no cell of ablation fulfils --only\n")
 
 
 def test_histograms_with_other_bins_are_left_out() -> None:

@@ -16,11 +16,12 @@ import pytest
 from rich.console import Console
 
 from eans import display_report
-from eans.reproduction import TABLES, judge, read_cells, read_records, select
+from eans.reproduction import TABLES, Cell, judge, read_cells, read_records, select
 from eans.reproduction.formats import render, to_csv, to_json, to_markdown
 from eans.reproduction.latex import escaped
 from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS, PAGE, PRINTED
 from eans.reproduction.published import read_published
+from eans.reproduction.report import summary
 from helpers_reproduction import call, keep, made_up, memory, paper_cell, tiny_cell, valid, write_cells
 from helpers_runs import eans, one_line
 
@@ -73,6 +74,7 @@ def test_csv_has_one_column_for_each_thing(some_records: Path) -> None:
     outcomes = judge(select(CELLS, ["main"], "model=rotate,dataset=wn18rr").cells, read_records(some_records))
     *_, sans, _, best = csv.DictReader(io.StringIO(to_csv(outcomes)))
     assert float(best["measured_mrr"]) == pytest.approx(0.4895)
+    assert (best["published_mrr"], best["published_hits10"], "mrr" in best) == ("0.489", "0.576", False)
     assert (best["seeds"], best["pass"], best["seconds"]) == ("0 1", "True", "100.0")
     assert (best["runs_at_a_time"], best["hardware"]) == ("2", "Abacus")
     assert (sans["pass"], sans["runs_at_a_time"], sans["measured_mrr"]) == ("False", "1", "0.4")
@@ -109,14 +111,15 @@ def test_markdown_fits_a_page(some_records: Path) -> None:
 def test_latex_fits_a_paper(some_records: Path) -> None:
     outcomes = judge(select(CELLS, ["main", "score-gap"]).cells, read_records(some_records))
     latex = render(outcomes, "latex")
-    assert latex.startswith("% Main results\n\\begin{tabular}{llrrrrrrrrrrr}\n\\toprule\n")
+    head = "% Main results\n% needs \\usepackage{booktabs}\n\\begin{tabular}{llrrrrrrrrrrr}\n\\toprule\n"
+    assert latex.startswith(head)
     lines = latex.splitlines()
-    assert lines[3:8] == [
+    assert lines[4:9] == [
         r"\multicolumn{13}{l}{FB15k-237} \\",
         r"\midrule",
         r" &  & \multicolumn{3}{c}{MR} & \multicolumn{3}{c}{MRR} & \multicolumn{3}{c}{Hits@10} &  &  \\",
         r"\cmidrule(lr){3-5} \cmidrule(lr){6-8} \cmidrule(lr){9-11}",
-        "model & negatives" + " & paper & ours & diff." * 3 + r" & seeds & verdict \\",
+        "model & negatives" + " & paper & ours & diff." * 3 + r" & seed no. & verdict \\",
     ]
     assert (
         r"RotatE & EANS + self-adv. & 3402 & 3400 $\pm$ 0 & $-$2 & .489 & .4895 $\pm$ .0005 & $+$.0005"
@@ -129,7 +132,7 @@ def test_latex_fits_a_paper(some_records: Path) -> None:
     notes = [line for line in lines if "footnotesize" in line]
     assert len(notes) == 2
     assert "{\\footnotesize Pass: mean MRR" in notes[0]
-    assert "'*' marks" in notes[0]
+    assert "`*' marks" in notes[0]
     assert "each within .05" in notes[1]
     for word in ("hardware", "Abacus", "time"):
         assert word not in latex
@@ -172,7 +175,50 @@ def test_published_standard_errors_are_shown() -> None:
     assert brief.notes == full.notes[:1]
 
 
+def test_cells_without_a_published_number_are_measured_and_not_judged() -> None:
+    fields = {name: value for name, value in tiny_cell().fields.items() if name not in ("mrr", "hits10", "sampler")}
+    cell = Cell({**fields, "method": "igan"})
+    assert cell.run().recipe == "wordnet-core/transe/igan"
+    (outcome,) = outcomes = judge([cell], memory(made_up(cell.run())))
+    assert (outcome.verdict, outcome.passed, summary(outcomes)) == (
+        "not judged", None, "0 of 1 cells pass, 0 fail, 0 not run, 1 not judged",
+    )  # fmt: skip
+    (page,) = LAYOUTS["main"](PAGE, outcomes).values()
+    assert page.rows == [["igan", "not judged", "- → .3000", "- → .5000", "- → 200", "1"]]
+
+
+@pytest.mark.parametrize("protocol", [("optimistic", "all 9 entities"), ("realistic", "1000 sampled entities")])
+def test_other_rankings_are_not_judged(protocol: tuple[str, str]) -> None:
+    ties, candidates = protocol
+    cell = tiny_cell()
+    content = made_up(cell.run(), protocol={"ties": ties, "candidates": candidates})
+    outcomes = judge([cell], memory(content))
+    (full,) = LAYOUTS["main"](FULL, outcomes).values()
+    assert full.rows[0][full.header.index("verdict")] == "not judged (ranked otherwise)"
+    assert full.notes == (
+        "'ranked otherwise' marks ranks with other ties, or among other candidates, than the published ones; they are"
+        " not judged.",
+    )
+
+
 # --- on a screen ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("columns", "differences", "times"), [(220, 1, 1), (120, 1, 0), (70, 0, 0)])
+def test_a_table_has_what_the_screen_has_room_for(
+    columns: int,
+    differences: int,
+    times: int,
+    some_records: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(display_report, "console", lambda: Console(width=columns, highlight=False, markup=False))
+    display_report.show_report(judge(select(CELLS, ["main"], "model=rotate").cells, read_records(some_records)))
+    tables, _, below = capsys.readouterr().out.rpartition("\n\n")
+    assert ("+.0005" in tables.replace("0.", ".")) == differences
+    assert ("100 s" in tables) == times
+    assert ("A wider screen, or a pipe, shows more columns." in below) == (not differences)
 
 
 def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ from eans.reproduction.running import error_file, making, outdated, prepare, rec
 from eans.runs import FolderInUse, RunFolder
 from eans.training import Trainer
 from helpers_reproduction import TINY, call, keep, tiny_cell, write_cells
-from helpers_runs import COMMAND, environment, one_line, ring_graph
+from helpers_runs import COMMAND, environment, one_line, ring_graph, write_graph
 
 SPEC = RunSpec("wordnet-core/transe/eans", TINY)
 LOOKS = (5, 10)
@@ -445,8 +445,9 @@ DIVERGES = [*TINY, "train.lr=1e30"]
 
 
 def test_reproduce_runs_what_is_missing_and_reports_failures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # away from the records of this repository, which tell how long runs take
     cells = write_cells(
         tmp_path / "cells.toml",
         tiny_cell(),
@@ -478,6 +479,30 @@ def test_reproduce_runs_what_is_missing_and_reports_failures(
     assert one_line(more.err) == f"eans: note: {first}: {note}"
     assert "4 of 6 runs to do" in more.out
     assert re.search(r"one at a time; about [\d.]+ s\n'~' is reckoned", more.out)
+
+
+def test_cells_about_a_graph_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With times of runs in the folder of records that stands for everybody's."""
+    monkeypatch.chdir(tmp_path)
+    graph = write_graph(ring_graph(30), tmp_path / "graph")
+    cell = tiny_cell(dataset="default", overrides=[*TINY, f"data.name={graph}"])
+    keep(tmp_path / "records" / "paper", cell.run(7), total_seconds=600.0, steps=5)
+    cells = write_cells(tmp_path / "cells.toml", cell)
+    options = ["--cells", cells, "--records", tmp_path / "mine", "--seeds", "1", "--device", "cpu"]
+    plan = call(capsys, "reproduce", *options, "--dry-run")
+    assert plan.status == 0, plan.err
+    assert "1 of 1 runs to do" in plan.out
+    assert "on Abacus; no record says how fast this machine is" in plan.out
+    done = call(capsys, "reproduce", *options)
+    assert done.status == 0, done.err
+    assert "1 of 1 cells pass" in done.out
+    assert "0 of 1 runs to do" in call(capsys, "reproduce", *options).out
+    wrong = write_cells(tmp_path / "wrong.toml", tiny_cell(model="transx"))
+    assert one_line(call(capsys, "reproduce", "--cells", wrong, "--dry-run").err).startswith(
+        f"eans: error: {wrong}: wordnet-core/transx/uniform {' '.join(TINY)}: unknown model 'transx'"
+    )
 
 
 def test_interrupting_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ run that failed, 2 for a mistake in the call, 130 for an interruption.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -235,7 +236,8 @@ def reproduce(
     """Run what tables and figures need and has no record yet, then report. Ctrl-C loses nothing."""
     from eans.display_reproduction import reproduce_with_display
 
-    if not reproduce_with_display(tables or [], ",".join(only or []), seeds, device, records, cells, workers, dry_run):
+    selected = tables or [], ",".join(only or [])
+    if not reproduce_with_display(*selected, seeds, device, records, cells, workers, dry_run, DEFAULT_RECORDS):
         raise typer.Exit(1)
 
 
@@ -276,6 +278,11 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader, such as `head`, has gone
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stdout = None  # what waits to be written would fail again
+        _fail("no space left on the device that the output goes to", 1)
     except Exception as error:
         # Typer reports wrong options by exceptions of its own that know how to show themselves.
         if hasattr(error, "show") and hasattr(error, "exit_code"):

@@ -292,7 +292,7 @@ def show_dataset(name: str) -> None:
         screen.print(f"and {graph.num_relations - MOST_RELATIONS} relations more")
     for split in SPLITS:
         screen.print(f"sha256 {split}: {graph.sha256[split]}")
-    if name in {dataset.name for dataset in data.datasets()}:
+    if data.is_registered(name):
         facts = data.info(name)
         screen.print(f"folder: {facts.folder}", soft_wrap=True)
         screen.print(f"licence: {facts.dataset.licence}", soft_wrap=True)

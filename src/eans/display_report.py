@@ -18,12 +18,14 @@ from eans.reproduction.cells import Cell
 from eans.reproduction.columns import Text
 from eans.reproduction.figure_data import shown
 from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_latex, to_markdown
-from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS
+from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS, PRINTED
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import Outcome, by_table, judge, summaries
 from eans.reproduction.selection import Selection, read_cells, select
 from eans.reproduction.tables import TABLES, rules_in_words
 from eans.screen import choose, console
+
+FORMS = ((FULL, 2), (PRINTED, 1), (BRIEF, 1))  # the widest that fits, and the spaces between its columns
 
 
 def report_cells_with_display(
@@ -49,6 +51,9 @@ def report_cells_with_display(
         raise UsageError(f"there is no folder {records}; name one of run records with --records")
     found = read_records(records)
     outcomes = judge(selection.cells, found)
+    for name in names:
+        if name in TABLES and name not in {*selection.tables, *selection.figures}:
+            print(f"eans: note: no cell of {name} fulfils --only", file=sys.stderr)
     if format_ != "table" and not outcomes and out is None:
         raise UsageError(f"--format {format_} is about tables; figures ({', '.join(selection.figures)}) need --out DIR")
     if page_file is not None:
@@ -85,10 +90,13 @@ def show_report(outcomes: Sequence[Outcome]) -> None:
     screen = console()
     tables = by_table(outcomes)
     notes: list[str] = []
+    narrow = False
     for name, rows in tables.items():
-        texts, gap = LAYOUTS[name](FULL, rows), 2
-        if any(width(rich_table(text, gap), screen) > screen.width for text in texts.values()):
-            texts, gap = LAYOUTS[name](BRIEF, rows), 1
+        for style, gap in FORMS:
+            texts = LAYOUTS[name](style, rows)
+            if all(width(rich_table(text, gap), screen) <= screen.width for text in texts.values()):
+                break
+        narrow = narrow or style is BRIEF
         for title, text in texts.items():
             heading = f"{TABLES[name].title} ({name}){title and f': {title}'}"
             if len(heading) > screen.width:
@@ -97,6 +105,7 @@ def show_report(outcomes: Sequence[Outcome]) -> None:
             screen.print(rich_table(text, gap))
             screen.print()
             notes += text.notes
+    notes += ["A wider screen, or a pipe, shows more columns."] if narrow else []
     for line in dict.fromkeys([*summaries(outcomes), *rules_in_words(tuple(tables)), *notes]):
         screen.print(line, soft_wrap=True)
 
@@ -135,7 +144,7 @@ def write_files(
     if outcomes:
         atomic_write(folder / "report.json", f"{to_json(outcomes)}\n".encode())
         print(f"wrote the tables and report.json to {folder}", file=sys.stderr)
-    for name in selection.figures:
-        done = figures.draw(name, selection.drawn[name], records, folder)
-        what = "drawn" if done else "no records to draw it from"
-        print(f"figure {name}: {what}{left_out(name, selection.drawn[name])}", file=sys.stderr)
+    for name, cells in selection.drawn.items():
+        done = figures.draw(name, cells, records, folder, ("svg", "png", "pdf"))
+        what = "drawn" if done else "no records to draw it from" if cells else "it shows none of the chosen cells"
+        print(f"figure {name}: {what}{left_out(name, cells)}", file=sys.stderr)

@@ -45,23 +45,28 @@ def reproduce_with_display(
     cells: Path | None,
     workers: str,
     dry_run: bool,
+    others: Path,
 ) -> bool:
-    """`eans reproduce`; says whether every run that was begun came to its end."""
+    """`eans reproduce`; says whether every run that was begun came to its end.
+
+    `others` is a folder of records, if it exists, that tell for how long runs take, as those in `records` do.
+    """
     at_a_time = parse_workers(workers)
     if seeds < 1:
         raise UsageError(f"--seeds must be at least 1, got {seeds}")
     known = read_cells(cells)
     selection = select(known, names, only)
     found = read_records(records)
+    timed = read_records(others) | found if others.is_dir() else found
     working = working_folder(records)
     chosen = choose_device(device)
     on_gpu, hardware = chosen.type == "cuda", hardware_name(chosen)
     sharing = on_gpu and mps_is_running()
     plan = make_plan(selection, known, seeds, found)
-    graphs = graphs_of(plan)
+    graphs = graphs_of(plan, cells)
     plan = [begun_before(run, working) for run in plan]
     todo = with_workers(missing(plan), at_a_time, sharing)
-    estimates = {run.spec: estimate(run.spec, found, hardware, run.saved) for run in todo}
+    estimates = {run.spec: estimate(run.spec, timed, hardware, run.saved) for run in todo}
     needed = {
         run.spec: guess and guess.seconds / gain(run, sharing) for run in todo for guess in (estimates[run.spec],)
     }
@@ -77,7 +82,7 @@ def reproduce_with_display(
     for folder in (records, working) if todo else ():  # once, not at the end of every run
         make_folder(folder, "choose another --records")
     with download_bar() as report:  # a graph that cannot be had should not cost an hour first
-        for name in sorted({graphs[run.spec] for run in todo}):
+        for name in sorted(filter(data.is_registered, {graphs[run.spec] for run in todo})):
             data.get(name, progress=report)
     from_here = all(guess is not None and guess.hardware == hardware for guess in estimates.values())
     work = needed if any(needed.values()) else {run.spec: units_left(run.spec, run.saved) or None for run in todo}
@@ -108,12 +113,21 @@ def parse_workers(text: str) -> int | None:
     return workers
 
 
-def graphs_of(plan: Sequence[PlannedRun]) -> dict[RunSpec, str]:
+def graphs_of(plan: Sequence[PlannedRun], file: Path | None) -> dict[RunSpec, str]:
     """The graph of each run; a slip in any recipe, or in the name of a graph, is an error before anything is done."""
-    graphs = {run.spec: load(run.spec.recipe, run.spec.overrides).data.name or data.bundled_name() for run in plan}
+    graphs = {run.spec: graph_of(run, file) for run in plan}
     for name in sorted(set(graphs.values())):
-        data.info(name)
+        data.sizes(name)
     return graphs
+
+
+def graph_of(run: PlannedRun, file: Path | None) -> str:
+    """The graph of a run; an error names the run, and the file that it comes from."""
+    try:
+        return load(run.spec.recipe, run.spec.overrides).data.name or data.bundled_name()
+    except UsageError as error:
+        where = "" if file is None else f"{file}: "
+        raise UsageError(f"{where}{run.spec.settings}: {error}") from error
 
 
 def begun_before(run: PlannedRun, working: Path) -> PlannedRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +29,13 @@ STYLE: Any = {
     "lines.linewidth": 1.6,
     "lines.markersize": 4,
     "svg.hashsalt": "eans",
+    "pdf.fonttype": 42,  # letters that can be searched, and that publishers take
+}
+# By format, where its description goes, and what is not written: the time and the version of matplotlib.
+METADATA = {
+    "svg": ("Description", ("Date",)),
+    "png": ("Description", ("Software",)),
+    "pdf": ("Subject", ("CreationDate", "Creator", "Producer")),
 }
 
 
@@ -39,10 +46,17 @@ def require_matplotlib() -> None:
 
 
 @contextmanager
-def figure(width: float, height: float, folder: Path, name: str, description: str | None = None) -> Iterator[Any]:
-    """A figure in inches, saved at the end as SVG and PNG: 7 inches are 700 pixels on a page.
+def figure(
+    width: float,
+    height: float,
+    folder: Path,
+    name: str,
+    description: str | None = None,
+    formats: Sequence[str] = ("svg", "png"),
+) -> Iterator[Any]:
+    """A figure in inches, saved at the end in some formats: 7 inches are 700 pixels on a page.
 
-    Both files carry the description where programs find it, and readers of the figure do not see it.
+    All files carry the description where programs find it, and readers of the figure do not see it.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -51,10 +65,12 @@ def figure(width: float, height: float, folder: Path, name: str, description: st
         drawing = Figure(figsize=(width, height), layout="constrained")
         yield drawing
         make_folder(folder)
-        # Neither the time nor the version of matplotlib is written: the same drawing is the same file.
-        for ending, unsaid in (("svg", "Date"), ("png", "Software")):
+        # The same drawing is the same file.
+        for ending in formats:
             content = io.BytesIO()
-            drawing.savefig(content, format=ending, dpi=200, metadata={unsaid: None, "Description": description})
+            about, unsaid = METADATA[ending]
+            metadata = {about: description, **dict.fromkeys(unsaid)}
+            drawing.savefig(content, format=ending, dpi=200, metadata=metadata)
             atomic_write(folder / f"{name}.{ending}", content.getvalue())
 
 

@@ -13,7 +13,21 @@ from socket import socket
 
 import pytest
 
-from eans.data import Dataset, Sizes, Source, cache_folder, datasets, get, info, load, registry
+from eans.data import (
+    Dataset,
+    Sizes,
+    Source,
+    bundled_name,
+    cache_folder,
+    datasets,
+    get,
+    info,
+    is_here,
+    is_registered,
+    load,
+    registry,
+    sizes,
+)
 from eans.errors import DataError, UsageError
 from eans.graph import SPLITS
 
@@ -373,6 +387,22 @@ def test_unknown_name(monkeypatch, tmp_path, name, hint):
         message = str(caught.value)
         assert message.startswith(f"unknown dataset '{name}'{hint} (known: ")
         assert ("; or give the path of a folder)" in message) == (call is load)
+
+
+def test_sizes_and_whether_a_graph_is_here(monkeypatch, tmp_path):
+    monkeypatch.delenv("EANS_DATA", raising=False)
+    monkeypatch.setenv("EANS_CACHE", str(tmp_path / "cache"))
+    assert (is_registered("wn18rr"), is_here("wn18rr")) == (True, False)
+    assert sizes("wn18rr").entities == 40_943
+    bundled = bundled_name()
+    assert (is_registered(bundled), is_here(bundled)) == (True, True)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "train.txt").write_text("a\tr\tb\nb\tr\tc\n")
+    assert (is_registered(str(own)), is_here(str(own))) == (False, True)
+    assert sizes(str(own)) == Sizes(entities=3, relations=1, train=2, valid=0, test=0)
+    with pytest.raises(UsageError, match="unknown dataset 'wn18'"):
+        sizes("wn18")
 
 
 def test_paths(monkeypatch, tmp_path):

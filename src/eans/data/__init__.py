@@ -12,7 +12,10 @@ from eans.data.registry import (
     datasets,
     get,
     info,
+    is_here,
+    is_registered,
     load,
+    sizes,
 )
 
 __all__ = [
@@ -26,6 +29,9 @@ __all__ = [
     "datasets",
     "get",
     "info",
+    "is_here",
+    "is_registered",
     "load",
     "load_folder",
+    "sizes",
 ]

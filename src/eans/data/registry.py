@@ -165,11 +165,10 @@ def load(name_or_path: str | Path, *, download: bool = True, progress: Progress 
         download: whether a benchmark that is not on this machine may be downloaded.
         progress: told of the bytes of a download as ``progress(file, done, total)``.
     """
-    known = _by_name()
-    if isinstance(name_or_path, str) and name_or_path in known:
+    if isinstance(name_or_path, str) and is_registered(name_or_path):
         folder = get(name_or_path, download=download, progress=progress)
         # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.
-        graph = load_folder(folder, name=name_or_path, use_dicts=known[name_or_path].bundled)
+        graph = load_folder(folder, name=name_or_path, use_dicts=_lookup(name_or_path).bundled)
         return replace(graph, source=name_or_path)
     looks_like_path = isinstance(name_or_path, Path) or "/" in name_or_path or os.sep in name_or_path
     if not looks_like_path and not os.path.lexists(name_or_path):
@@ -196,12 +195,26 @@ def get(name: str, *, download: bool = True, progress: Progress | None = None) -
 def info(name: str) -> DatasetInfo:
     """Sizes of the graph `name` and where this machine has it. Downloads and verifies nothing."""
     dataset = _lookup(name)
-    folder, found_in = _locate(dataset)
-    sizes = dataset.sizes
-    if sizes is None:
-        graph = load(name)
-        sizes = Sizes(graph.num_entities, graph.num_relations, *(len(graph.split(split)) for split in SPLITS))
-    return DatasetInfo(dataset, sizes, folder, found_in)
+    return DatasetInfo(dataset, sizes(name), *_locate(dataset))
+
+
+def is_registered(name: str) -> bool:
+    """Whether `load` takes this for the name of a graph, and not for a folder."""
+    return name in _by_name()
+
+
+def is_here(name_or_path: str) -> bool:
+    """Whether `load` would download nothing."""
+    return not is_registered(name_or_path) or _locate(_lookup(name_or_path))[0] is not None
+
+
+def sizes(name_or_path: str) -> Sizes:
+    """As published, or counted where nothing was: a bundled graph, or one in a folder."""
+    published = _lookup(name_or_path).sizes if is_registered(name_or_path) else None
+    if published is not None:
+        return published
+    graph = load(name_or_path)
+    return Sizes(graph.num_entities, graph.num_relations, *(len(graph.split(split)) for split in SPLITS))
 
 
 def bundled_name() -> str:

@@ -50,6 +50,8 @@ TEXTS = Kind(
 )
 TRUTH = Kind("true or false", lambda value: isinstance(value, bool))
 NUMBER = Kind("a number", is_number)
+SHARE = Kind("a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1)
+FROM_ONE = Kind("a number from 1 on", lambda value: is_number(value) and value >= 1)
 NUMBER_OR_NONE = Kind("a number or null", lambda value: value is None or is_number(value))
 NUMBERS = list_of(NUMBER)
 COUNT = Kind("a whole number", is_whole)
@@ -72,7 +74,7 @@ RECORD: Kinds = {
     "seed": COUNT,
     "hardware": TEXT,
     "seconds": NUMBER,
-    **{f"test.both.{name}": NUMBER for name in ("mr", "mrr", "hits@10")},
+    **{f"test.both.{name}": kind for name, kind in (("mr", FROM_ONE), ("mrr", SHARE), ("hits@10", SHARE))},
     "protocol.ties": TEXT,
     "protocol.candidates": TEXT,
 }
@@ -82,8 +84,8 @@ RECORD_MAY: Kinds = {
     "commit": TEXT,
     "versions": TEXTS,
     "total_seconds": NUMBER,
-    "runs_at_a_time": Kind("a number from 1 on", lambda value: is_number(value) and value >= 1),
-    "valid.both.mrr": NUMBER,
+    "runs_at_a_time": FROM_ONE,
+    "valid.both.mrr": SHARE,
     "analysis": Kind("a list of tables", lambda value: isinstance(value, list)),
 }
 LOOK: Kinds = {"step": COUNT}

@@ -11,6 +11,7 @@ from eans.reproduction.report import Outcome, Timing
 from eans.wording import duration
 
 QUOTED, MIXED = "numbers that the paper takes from earlier work", "means over seeds whose recipes differ"
+OTHERWISE = "ranks with other ties, or among other candidates, than the published ones; they are not judged"
 TEXT_COLUMNS = ("hardware", "source")
 
 
@@ -117,7 +118,7 @@ def seeds(outcome: Outcome) -> str:
 
 TIME = Column("time", times)
 HARDWARE = Column("hardware", lambda outcome: outcome.hardware or "-")
-SEEDS = Column("seeds", seeds)
+SEEDS = Column("seed no.", seeds)
 RUNS = Column("runs", lambda outcome: str(len(outcome.records) or "-"))
 
 
@@ -191,6 +192,7 @@ class Mark(NamedTuple):
 MARKS = (
     Mark(lambda outcome: not outcome.cell.get("own", True), "quoted", "*", QUOTED),
     Mark(lambda outcome: outcome.recipes_differ, "recipes differ", "!", MIXED),
+    Mark(lambda outcome: outcome.ranked_otherwise, "ranked otherwise", "?", OTHERWISE),
 )
 
 

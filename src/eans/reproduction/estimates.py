@@ -120,7 +120,7 @@ def steps_and_units(spec: RunSpec, of: Costs) -> tuple[int, float]:
 
 @cache
 def _entities(graph: str) -> int:
-    return data.info(graph).sizes.entities
+    return data.sizes(graph).entities
 
 
 def _units(recipe: Recipe, batch: int, entities: int, of: Costs) -> float:

@@ -1,4 +1,4 @@
-"""The paper's figures from run records, and one of the entity order: PNG and SVG each.
+"""The paper's figures from run records, and one of the entity order: SVG, PNG and, if asked for, PDF.
 
 ======================  ==================================================================================
 small-n                 MRR and Hits@10 against the number of negatives, EANS beside self-adversarial
@@ -45,14 +45,16 @@ def width_on_a_page(name: str, data: Any) -> int:
     return round(100 * DRAWERS[name].size(data)[0])
 
 
-def draw(name: str, cells: Sequence[Cell], records: Records, folder: Path) -> bool:
+def draw(
+    name: str, cells: Sequence[Cell], records: Records, folder: Path, formats: Sequence[str] = ("svg", "png")
+) -> bool:
     """Draw a figure of the cells into a folder; says whether there was anything to draw it from."""
     found = find(name, cells, records)
     if not found:
         return False
     require_matplotlib()
     drawer = DRAWERS[name]
-    with figure(*drawer.size(found), folder, file_name(name), f"data {fingerprint(found)}") as drawing:
+    with figure(*drawer.size(found), folder, file_name(name), f"data {fingerprint(found)}", formats) as drawing:
         drawer.draw(found, drawing)
     return True
 

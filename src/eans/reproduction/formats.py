@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from eans.reproduction import latex
+from eans.reproduction.cells import VALUES
 from eans.reproduction.columns import Text
 from eans.reproduction.labels import NUMBERS
 from eans.reproduction.layouts import LAYOUTS, PAGE, PRINTED
@@ -52,19 +53,20 @@ def to_latex(outcomes: Sequence[Outcome]) -> str:
     texts = LAYOUTS[name](PRINTED, outcomes)
     notes = remarks(texts, (name,))
     parts = [latex.tabular(title, text) for title, text in texts.items()]
-    return "\n\n".join([*parts, *([latex.remarks(notes)] if notes else [])])
+    return f"{latex.NEEDS}\n" + "\n\n".join([*parts, *([latex.remarks(notes)] if notes else [])])
 
 
 def to_csv(outcomes: Sequence[Outcome]) -> str:
-    """One line per cell, all numbers in full; empty where there is none."""
+    """One line per cell, all numbers in full; empty where there is none. What was published is called so."""
     measured = {name for outcome in outcomes for name in TABLES[outcome.cell.table].measure.names}
     names = [name for name in NUMBERS if name in measured]
     fields = list(dict.fromkeys(key for outcome in outcomes for key in outcome.cell.fields))
     beside = [f"{kind}_{name}" for name in names for kind in KINDS]
     runs = ["seeds", "pass", "seconds", "runs_at_a_time", "hardware", "records"]
     out = io.StringIO()
-    writer = csv.DictWriter(out, [*fields, *beside, *runs], lineterminator="\n")
-    writer.writeheader()
+    called = {key: f"published_{key}" if key in VALUES else key for key in (*fields, *beside, *runs)}
+    writer = csv.DictWriter(out, list(called), lineterminator="\n")
+    writer.writerow(called)
     for outcome in outcomes:
         found = outcome.to_dict()
         row = {key: found[key] for key in (*outcome.cell.fields, *runs)}

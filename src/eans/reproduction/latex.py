@@ -13,6 +13,9 @@ SPECIAL = str.maketrans(
 )
 
 
+NEEDS = "% needs \\usepackage{booktabs}"
+
+
 def tabular(title: str, text: Text) -> str:
     """A table; its title, if it has one, stands in its first row."""
     columns = len(text.header)
@@ -45,8 +48,8 @@ def typeset(cells: list[str]) -> list[str]:
 
 
 def escaped(words: str) -> str:
-    """Text that LaTeX shows as it is."""
-    return words.translate(SPECIAL)
+    """Text that LaTeX shows as it is, with quotation marks that open and close."""
+    return re.sub(r"'([^' ][^']*)'", r"`\1'", words.translate(SPECIAL))
 
 
 def remarks(notes: list[str]) -> str:

@@ -32,7 +32,7 @@ from eans.reproduction.columns import (
     text,
 )
 from eans.reproduction.report import Outcome
-from eans.reproduction.tables import PAPER_TABLES
+from eans.reproduction.tables import PAPER_TABLES, TABLES
 
 Texts = dict[str, Text]  # by what the rows of one share; "" where a table is not divided
 
@@ -51,7 +51,7 @@ class Style(NamedTuple):
 FULL = Style("published", "measured", "difference")  # everything, for a wide screen
 BRIEF = Style("paper", "ours", "")  # for 80 columns or so; leaves out what it must
 PAGE = Style("published", "", "")  # for Markdown: the verdict stands early, and published and measured in one column
-PRINTED = Style("paper", "ours", "diff.")  # for LaTeX, without what is of no use in a paper, such as times
+PRINTED = Style("paper", "ours", "diff.")  # for LaTeX, and 120 columns or so: without times, which no paper prints
 
 
 def divided(style: Style, outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
@@ -103,6 +103,7 @@ def paper(style: Style, outcomes: Sequence[Outcome]) -> Texts:
         place = [DATASET, MODEL] if style is FULL else [MODEL] if len(models) > 1 else []
         what = [*place, SHORT_METHOD if style is BRIEF else METHOD, *counts(group)]
         names = [name for name in labels.NUMBERS if any(name in outcome.cell.fields for outcome in group)]
+        names = names or [*TABLES[group[0].cell.table].measure.names]  # nothing was published
         if style is PAGE:
             names.sort(key=lambda name: name == "mr")
         numbers = []

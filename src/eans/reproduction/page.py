@@ -135,18 +135,21 @@ def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
 
 
 def protocol(records: Sequence[Record]) -> str:
-    """How ranks were computed, which all recipes of the paper share, and what the records say: candidates, ties, device
-    time; hardware, and how many runs shared it; versions and commits.
+    """How ranks were computed, which all recipes of the paper share, and what the records say: candidates, ties; times
+    by hardware, and how many runs shared it; versions and commits.
     """
     if not records:
         return "Nothing has been run yet."
     ties = sorted({record["protocol"]["ties"] for record in records})
-    device_time = duration(sum(record.total_seconds / record.beside for record in records))
+    spent: dict[str, float] = {}
+    for record in records:
+        spent[record["hardware"]] = spent.get(record["hardware"], 0.0) + record.total_seconds / record.beside
+    device_time = ", ".join(f"{duration(seconds)} on {hardware}" for hardware, seconds in sorted(spent.items()))
     ranking = wrapped(
         "Filtered ranking of both sides of every test triple against"
         f" {' or '.join(sorted({record['protocol']['candidates'] for record in records}))}; train, valid and test"
-        f" are filtered; {' and '.join(ties)} ties; the weights of the last step."
-        f" {len(records)} {'run' if len(records) == 1 else 'runs'} in the records, {device_time} of device time."
+        f" are filtered; {' and '.join(ties)} ties; the weights of the last step, unless a setting says otherwise."
+        f" {len(records)} {'run' if len(records) == 1 else 'runs'} in the records: {device_time}."
         " Runs that share a device take longer each."
     )
     return "\n\n".join([ranking, training_times(records), versions(records)])

@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from eans.errors import UsageError, did_you_mean
-from eans.reproduction.cells import VALUES, Cell
-from eans.reproduction.checks import NUMBER, OVERRIDES, POSITIVE, TEXT, TRUTH, problem
+from eans.reproduction.cells import METHODS, VALUES, Cell
+from eans.reproduction.checks import FROM_ONE, NUMBER, OVERRIDES, POSITIVE, SHARE, TEXT, TRUTH, problem
 from eans.reproduction.tables import PAPER_TABLES
 
 # What a file of cells has to say in each cell, what it may say, and what it has to say in some tables.
 FIELDS = {"table": TEXT, "dataset": TEXT, "model": TEXT, "own": TRUTH}
 MAY = {
     "sampler": TEXT,
+    "method": TEXT,
     **dict.fromkeys(("self_adversarial", "gaussian", "substitution"), TRUTH),
     "negatives": POSITIVE,
     "step": POSITIVE,
     "overrides": OVERRIDES,
-    **dict.fromkeys(VALUES, NUMBER),
+    **{**dict.fromkeys(VALUES, NUMBER), "mr": FROM_ONE, "mrr": SHARE, "hits10": SHARE},
     "runs": POSITIVE,
     **dict.fromkeys(("mrr_stderr", "hits10_stderr"), NUMBER),
 }
-NEEDS = {
-    "small-n": ("sampler", "negatives", "mrr", "hits10"),
-    "score-gap": ("sampler", "step", "positive_score", "negative_score"),
-}
+NEEDS = {"small-n": ("sampler", "negatives"), "score-gap": ("sampler", "step", "positive_score", "negative_score")}
+CHOOSE_METHOD = ("sampler", "self_adversarial", "gaussian", "substitution")
+JUDGED = ("mrr", "hits10")  # published together, or not at all
 
 
 def read_published(file: Path | None = None) -> list[Cell]:
@@ -56,10 +56,25 @@ def _problem(entry: Any) -> str:
     table = entry["table"]
     if table not in PAPER_TABLES:
         return f"unknown table '{table}'{did_you_mean(table, PAPER_TABLES)}"
+    if "method" in entry and (also := [name for name in CHOOSE_METHOD if name in entry]):
+        return f"field 'method' says what '{also[0]}' would; leave one out"
     if not Cell(entry).method:
-        return "no method for its sampler, self_adversarial, gaussian and substitution"
-    for name in NEEDS.get(table, ("mrr", "hits10")):
+        return _no_method(entry)
+    if seeded := [override for override in entry.get("overrides", ()) if override.startswith("train.seed=")]:
+        return f"overrides have {seeded[0]}; seeds are chosen by --seeds"
+    published = JUDGED if any(name in entry for name in VALUES[:3]) else ()
+    for name in NEEDS.get(table, ()) + (() if table == "score-gap" else published):
         if name not in entry:
             return f"field '{name}' is missing"
     strange = VALUES[:3] if table == "score-gap" else VALUES[3:]
     return next((f"field '{name}' is none of table {table}" for name in strange if name in entry), "")
+
+
+def _no_method(entry: Any) -> str:
+    """What is wrong with a cell whose fields name no method."""
+    if "sampler" in entry:
+        samplers = dict.fromkeys(sampler for sampler, _ in METHODS)
+        weights = " with self_adversarial" if entry.get("self_adversarial") else ""
+        known = f"one of {', '.join(samplers)}; other methods of recipes go by the field 'method'"
+        return f"sampler '{entry['sampler']}'{weights} is not known ({known})"
+    return "it does not say what was run: give 'sampler', or 'method', or in the table ablation its two halves"

@@ -41,7 +41,7 @@ class Outcome:
         measured: means over the records; None when none was run.
         stderr: standard errors of these means; empty with fewer than two records.
         difference: measured less published, or less what the base of a choice measured; None when none was run.
-        passed: did it pass? None when none was run, or nothing is judged.
+        passed: did it pass? None when none was run, nothing was published, or ranks are of another kind.
     """
 
     cell: Cell
@@ -68,6 +68,11 @@ class Outcome:
         if self.passed is not None:
             return "pass" if self.passed else "fail"
         return "not judged" if self.records else "not run"
+
+    @property
+    def ranked_otherwise(self) -> bool:
+        """Are some of its ranks of another kind than the published ones?"""
+        return not all(map(ranked_as_usual, self.records))
 
     @property
     def recipes_differ(self) -> bool:
@@ -107,8 +112,14 @@ def _judge(cell: Cell, records: RecordsBySettings) -> Outcome:
     stderr = {name: statistics.stdev(values) / len(used) ** 0.5 for name, values in samples.items() if len(used) > 1}
     reference = _means(_samples(cell, records.get(cell["base"], ()))[1]) if "base" in cell.fields else cell.values
     difference = {name: measured[name] - value for name, value in reference.items() if name in measured}
-    rule = TABLES[cell.table].rule
+    rule = TABLES[cell.table].rule if cell.values and all(map(ranked_as_usual, used)) else None
     return Outcome(cell, used, measured, stderr, difference, rule.passes(cell.values, measured) if rule else None)
+
+
+def ranked_as_usual(record: Record) -> bool:
+    """Is a record's ranking that of the field? Numbers from another one say nothing about a published one."""
+    protocol = record["protocol"]
+    return bool(protocol["ties"] == "realistic" and protocol["candidates"].startswith("all "))
 
 
 def _samples(cell: Cell, records: Sequence[Record]) -> tuple[tuple[Record, ...], dict[str, list[float]]]:
@@ -143,9 +154,10 @@ def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """``"12 of 20 cells pass, 1 fail, 7 not run"``."""
+    """``"12 of 20 cells pass, 1 fail, 7 not run"``; and how many are not judged, if any."""
     count = counted(outcomes)
-    return f"{count['pass']} of {len(outcomes)} cells pass, {count['fail']} fail, {count['not run']} not run"
+    others = f", {count['not judged']} not judged" if count["not judged"] else ""
+    return f"{count['pass']} of {len(outcomes)} cells pass, {count['fail']} fail, {count['not run']} not run{others}"
 
 
 def summaries(outcomes: Sequence[Outcome]) -> list[str]:

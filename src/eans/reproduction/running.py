@@ -59,7 +59,7 @@ def outdated(records: Iterable[Record]) -> list[Record]:
             recipe = load(spec.recipe, spec.overrides)
             name = recipe.data.name or data.bundled_name()
             if name not in graphs:
-                graphs[name] = data.load(name) if data.info(name).folder is not None else None
+                graphs[name] = data.load(name) if data.is_here(name) else None
             graph = graphs[name]
             hashes[spec.settings] = recipe_hash(resolve(recipe, graph)) if graph is not None else ""
         if hashes[spec.settings] not in ("", record["recipe_hash"]):
@@ -180,7 +180,7 @@ def saved_step(spec: RunSpec, working: Path) -> int:
     path = working / spec.name
     try:
         name = load(spec.recipe, spec.overrides).data.name or data.bundled_name()
-        if not path.is_dir() or data.info(name).folder is None:
+        if not path.is_dir() or not data.is_here(name):
             return 0
         return RunFolder(path).saved_step() if _can_continue(path, prepare(spec)[0]) else 0
     except EansError:  # the run itself will say what is wrong

@@ -93,12 +93,14 @@ def test_questions_and_their_runs() -> None:
         "Size of SANS' pools": 2,
         "Which side is replaced": 3,
         "Log-sigmoid or hinge": 2,
+        "The last weights, or the best validated ones": 4,
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
         "Steps and batches of a softmax": 5,
         "Weight of the N3 penalty": 2,
         "N3 or DURA": 1,
         "Weights of positives": 3,
+        "Relation prediction": 2,
     }
     assert question_texts().keys() == {cell["question"] for cell in CHOICES}
     settings = [cell.run().settings for cell in CHOICES]

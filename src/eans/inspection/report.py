@@ -57,7 +57,7 @@ def report_run(
         metrics.setdefault(name, found.summary(ties))
         ranks = found if name == split else ranks
     return {
-        "run": str(path),
+        "run": Path(path).resolve().name,
         "complete": folder.is_complete,
         "split": split,
         "recipe": recipe.name,

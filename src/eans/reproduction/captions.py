@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from eans.reproduction import labels
@@ -12,6 +13,7 @@ from eans.reproduction.figure_data import METHODS, Records, shown
 from eans.reproduction.overview import not_run
 from eans.reproduction.report import Outcome, judge
 
+HIGH = 0.8  # a substitution score, between 0 and 1
 SHOWS = {
     "small-n": "MRR and Hits@10 against the number of negatives",
     "negative-cdf": "How the negatives of a positive share the softmax weight",
@@ -25,8 +27,8 @@ PAPER = {
     "negative-cdf": "In the paper's figure the weight of uniform negatives gathers on few of them: after 100,000 steps"
     " the first 64 have more than 80 % of it. That of EANS stays quite even. The runs are those of the table of scores,"
     " which the paper seems to have made with self-adversarial weights; without them uniform negatives gather more.",
-    "substitution-histogram": "In the paper's figure false negatives have high scores and true ones do not, and those"
-    " in valid or test are no exception, though training does not know them.",
+    "substitution-histogram": "In the paper's words scores tell true and false negatives apart, and those in valid or"
+    " test are high too, though training does not know them.",
     "order": "The paper has no such figure.",
 }
 
@@ -40,7 +42,31 @@ def caption(name: str, data: Any, cells: Sequence[Cell], records: Records) -> st
     method = "" if several else f" with {labels.method(run[0].cell)}"
     of = f"seed {data['seed']}" if name == "order" else seeds_of(run)
     missing = [f"Not run yet: {not_run(outcomes)}."] if several and not_run(outcomes) else []
-    return " ".join([f"{SHOWS[name]}: {places}{method}; {of}.", *missing, PAPER[name]])
+    here = how_far_apart(data) if name == "substitution-histogram" else ""
+    return " ".join([f"{SHOWS[name]}: {places}{method}; {of}.", *missing, PAPER[name], here]).rstrip()
+
+
+def how_far_apart(shares: Mapping[str, Sequence[float]]) -> str:
+    """How well substitution scores tell false negatives from true ones, from the shares of each group in the bins."""
+    groups = (("train", "train knows it"), ("held_out", "it is in valid or test"))
+    found = [
+        f"{100 * separation(shares[group], shares['true']):.0f} of 100 pairs if {where}"
+        for group, where in groups
+        if group in shares and "true" in shares
+    ]
+    if not found:
+        return ""
+    high = sum(share for edge, share in zip(shares["edges"], shares["true"], strict=False) if edge >= HIGH)
+    return (
+        f"Here {100 * high:.0f} % of the true ones score {HIGH:g} or more, and a false one scores higher than a true one"
+        f" in {', and in '.join(found)}."
+    )
+
+
+def separation(group: Sequence[float], other: Sequence[float]) -> float:
+    """The probability that a member of `group` lies above one of `other`, ties half, from their shares in bins."""
+    below = [before + 0.5 * here for before, here in zip(accumulate(other, initial=0.0), other, strict=False)]
+    return sum(share * rest for share, rest in zip(group, below, strict=True))
 
 
 def seeds_of(outcomes: Sequence[Outcome]) -> str:

@@ -14,10 +14,11 @@ from rich.table import Table
 from eans.errors import UsageError
 from eans.files import atomic_write, make_folder
 from eans.reproduction import figures, labels, page
+from eans.reproduction.captions import caption
 from eans.reproduction.cells import Cell
 from eans.reproduction.columns import Text
-from eans.reproduction.figure_data import shown
-from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_latex, to_markdown
+from eans.reproduction.figure_data import find, shown
+from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_latex, to_markdown, wrapped
 from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS, PRINTED
 from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import Outcome, by_table, judge, summaries
@@ -146,5 +147,8 @@ def write_files(
         print(f"wrote the tables and report.json to {folder}", file=sys.stderr)
     for name, cells in selection.drawn.items():
         done = figures.draw(name, cells, records, folder, ("svg", "png", "pdf"))
+        if done:
+            words = wrapped(caption(name, find(name, cells, records), cells, records))
+            atomic_write(folder / f"{figures.file_name(name)}.txt", f"{words}\n".encode())
         what = "drawn" if done else "no records to draw it from" if cells else "it shows none of the chosen cells"
         print(f"figure {name}: {what}{left_out(name, cells)}", file=sys.stderr)

@@ -58,8 +58,8 @@ def how_far_apart(shares: Mapping[str, Sequence[float]]) -> str:
         return ""
     high = sum(share for edge, share in zip(shares["edges"], shares["true"], strict=False) if edge >= HIGH)
     return (
-        f"Here {100 * high:.0f} % of the true ones score {HIGH:g} or more, and a false one scores higher than a true one"
-        f" in {', and in '.join(found)}."
+        f"Here {100 * high:.0f} % of the true ones score {HIGH:g} or more, and a false one scores higher than a true"
+        f" one in {', and in '.join(found)}."
     )
 
 

@@ -179,6 +179,22 @@ def test_plans_with_estimates(
     assert re.search(r"known_true=repeats-everywhere +choices +0 +- +~ 10 min", done.out)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="plans for the GPU that is here")
+def test_a_plan_for_a_gpu_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["--records", "records", "--seeds", "1", "--only", "dataset=wn18rr,model=transe", "--device", "cuda"]
+    missing = "device 'cuda' was asked for, but PyTorch sees no CUDA GPU"
+    assert missing in call(capsys, "reproduce", "best", *options, "--dry-run").err  # no record is from one
+    spec = RunSpec("wn18rr/transe/best", seed=7)
+    keep(tmp_path / "records", spec, total_seconds=600.0, hardware="Analytical Engine", device="cuda")
+    done = call(capsys, "reproduce", "best", *options, "--dry-run")
+    assert (done.status, done.err) == (0, "")
+    assert "1 of 1 runs to do on Analytical Engine, one at a time; about 10 min\n" in done.out
+    assert missing in call(capsys, "reproduce", "best", *options).err
+
+
 def test_help_names_every_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     for command in ("reproduce", "report"):

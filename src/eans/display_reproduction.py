@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import torch
 from rich.table import Table
 
 from eans import data
@@ -22,7 +24,7 @@ from eans.reproduction.estimates import Estimate, estimate, units_left
 from eans.reproduction.forecast import Forecast
 from eans.reproduction.plan import PlannedRun, make_plan, missing, working_folder
 from eans.reproduction.pool import Settings
-from eans.reproduction.records import RunSpec, read_records
+from eans.reproduction.records import Record, RunSpec, read_records
 from eans.reproduction.report import judge
 from eans.reproduction.running import outdated, saved_step
 from eans.reproduction.selection import read_cells, select
@@ -59,8 +61,7 @@ def reproduce_with_display(
     found = read_records(records)
     timed = read_records(others) | found if others.is_dir() else found
     working = working_folder(records)
-    chosen = choose_device(device)
-    on_gpu, hardware = chosen.type == "cuda", hardware_name(chosen)
+    on_gpu, hardware = where_to_run(device, timed.values() if dry_run else ())
     sharing = on_gpu and mps_is_running()
     plan = make_plan(selection, known, seeds, found)
     graphs = graphs_of(plan, cells)
@@ -98,6 +99,15 @@ def reproduce_with_display(
         console().print(f"figures ({', '.join(selection.figures)}): draw them with {hint}", soft_wrap=True)
     display.show_failures()
     return not display.failed
+
+
+def where_to_run(device: str, elsewhere: Iterable[Record]) -> tuple[bool, str]:
+    """Is it a GPU, and what is it called? Without one here, it is the GPU of most records, to plan runs there."""
+    gpus = Counter(record["hardware"] for record in elsewhere if str(record.get("device")).startswith("cuda"))
+    if device == "cuda" and gpus and not torch.cuda.is_available():
+        return True, gpus.most_common(1)[0][0]
+    chosen = choose_device(device)
+    return chosen.type == "cuda", hardware_name(chosen)
 
 
 def parse_workers(text: str) -> int | None:

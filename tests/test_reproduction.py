@@ -117,9 +117,11 @@ def test_wrong_cells(tmp_path: Path, text: str, message: str) -> None:
         ({"table": "score-gap"}, "field 'step' is missing"),
         ({"mrr": 33.8}, "field 'mrr' is 33.8, not a number from 0 to 1"),
         ({"mr": 0.5}, "field 'mr' is 0.5, not a number from 1 on"),
-        ({"method": "eans"}, "field 'method' says what 'sampler' would; leave one out"),
+        ({"method": "eans"}, "fields 'method' and 'sampler' both say what was run; leave one out"),
+        ({"gaussian": True}, "fields 'sampler' and 'gaussian' both say what was run; leave one out"),
+        ({"mrr_stderr": -3}, "field 'mrr_stderr' is -3, not a number from 0 to 1"),
         ({"sampler": "kbgan", "self_adversarial": True}, "sampler 'kbgan' with self_adversarial is not known (one of"),
-        ({"overrides": ["train.seed=3"]}, "overrides have train.seed=3; seeds are chosen by --seeds"),
+        ({"overrides": ["train.seed =3"]}, "overrides have train.seed; seeds are chosen by --seeds"),
         ({"table": "score-gap", "step": 1, "positive_score": 0.1, "negative_score": 0.1}, "field 'mrr' is none of"),
     ],
 )
@@ -127,6 +129,23 @@ def test_wrong_fields_of_a_cell(fields: dict[str, object], message: str, tmp_pat
     file = write_cells(tmp_path / "cells.toml", tiny_cell(), tiny_cell(**fields))
     with pytest.raises(UsageError, match=re.escape(f"{file}: cell 2: {message}")):
         read_published(file)
+
+
+def test_a_method_stands_alone(tmp_path: Path) -> None:
+    fields = {name: value for name, value in tiny_cell(method="igan").fields.items() if name != "sampler"}
+    alone = {name: value for name, value in fields.items() if name != "self_adversarial"}
+    without = {name: value for name, value in alone.items() if name not in ("mrr", "hits10")}
+    for given, message in (
+        (fields, "fields 'method' and 'self_adversarial' both say what was run; leave one out"),
+        ({**alone, "table": "small-n", "negatives": 1}, "table small-n goes by the field 'sampler', not by 'method'"),
+        ({**without, "mr": 9}, "field 'mrr' is missing"),
+        ({**without, "mrr_stderr": 0.1}, "field 'mrr' is missing"),
+        ({**without, "runs": 3}, "field 'mrr' is missing"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            read_published(write_cells(tmp_path / "cells.toml", Cell(given)))
+    cells = read_published(write_cells(tmp_path / "cells.toml", Cell(alone), Cell(without)))
+    assert {cell.run().recipe for cell in cells} == {"wordnet-core/transe/igan"}
 
 
 # --- choosing -------------------------------------------------------------------------------------------------------

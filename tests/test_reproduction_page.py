@@ -184,7 +184,7 @@ def test_figures_and_tables_without_a_chosen_cell_are_named(tmp_path: Path, caps
     done = call(capsys, "report", "small-n", *only, "--out", tmp_path / "out")
     assert done.err.splitlines()[-1] == "figure small-n: it shows none of the chosen cells"
     done = call(capsys, "report", "main", "ablation", *only)
-    assert (done.status, done.err) == (0, "eans: note: no cell of ablation fulfils --only\n")
+    assert (done.status, done.err) == (0, "eans: note: no cell of ablation fulfils --only model=distmult\n")
 
 
 def test_histograms_with_other_bins_are_left_out() -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from eans import display_report
 from eans.reproduction import TABLES, Cell, judge, read_cells, read_records, select
-from eans.reproduction.formats import render, to_csv, to_json, to_markdown
+from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_markdown
 from eans.reproduction.latex import escaped
 from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS, PAGE, PRINTED
 from eans.reproduction.published import read_published
@@ -142,6 +142,7 @@ def test_latex_shows_text_as_it_is() -> None:
     assert escaped(r"50% of {a_b} & #1 ~ $x^2$ \ ± 3") == (
         r"50\% of \{a\_b\} \& \#1 \textasciitilde{} \$x\textasciicircum{}2\$ \textbackslash{} $\pm$ 3"
     )
+    assert escaped("the paper's '*' marks TransD's") == "the paper's `*' marks TransD's"
 
 
 def test_rows_are_sorted_by_dataset_and_model() -> None:
@@ -175,16 +176,32 @@ def test_published_standard_errors_are_shown() -> None:
     assert brief.notes == full.notes[:1]
 
 
-def test_cells_without_a_published_number_are_measured_and_not_judged() -> None:
-    fields = {name: value for name, value in tiny_cell().fields.items() if name not in ("mrr", "hits10", "sampler")}
-    cell = Cell({**fields, "method": "igan"})
-    assert cell.run().recipe == "wordnet-core/transe/igan"
+def test_cells_without_a_published_number_are_measured_and_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {key: tiny_cell().fields[key] for key in ("table", "dataset", "model", "own")}
+    own = {"overrides": ["data.name=some/where"], "label": "ours"}
+    file = write_cells(
+        tmp_path / "cells.toml", Cell({**fields, "method": "igan"}), Cell({**fields, "method": "sans", **own})
+    )
+    cell, other = read_published(file)
     (outcome,) = outcomes = judge([cell], memory(made_up(cell.run())))
     assert (outcome.verdict, outcome.passed, summary(outcomes)) == (
         "not judged", None, "0 of 1 cells pass, 0 fail, 0 not run, 1 not judged",
     )  # fmt: skip
     (page,) = LAYOUTS["main"](PAGE, outcomes).values()
     assert page.rows == [["igan", "not judged", "- → .3000", "- → .5000", "- → 200", "1"]]
+    keep(tmp_path / "records", cell.run())
+    keep(tmp_path / "records", other.run())
+    options = ["--cells", file, "--records", tmp_path / "records"]
+    for format_ in FORMATS:
+        done = call(capsys, "report", "main", *options, "--format", format_)
+        assert (done.status, done.err) == (0, "")
+        assert ("where" in done.out, "ours" in done.out, "igan" in done.out) == (True, True, True)
+        done = call(capsys, "report", "main", *options, "--format", format_, "--only", "method=sans")
+        assert ("ours" in done.out, "igan" in done.out) == (True, False)
+    done = call(capsys, "report", "main", "ablation", *options)
+    assert done.err == "eans: note: no cell of ablation is among these cells\n"
 
 
 @pytest.mark.parametrize("protocol", [("optimistic", "all 9 entities"), ("realistic", "1000 sampled entities")])
@@ -218,7 +235,7 @@ def test_a_table_has_what_the_screen_has_room_for(
     tables, _, below = capsys.readouterr().out.rpartition("\n\n")
     assert ("+.0005" in tables.replace("0.", ".")) == differences
     assert ("100 s" in tables) == times
-    assert ("A wider screen, or a pipe, shows more columns." in below) == (not differences)
+    assert ("A wider screen, or a pipe, shows more columns." in below) == (not times)
 
 
 def test_80_columns_are_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

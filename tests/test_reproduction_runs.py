@@ -499,10 +499,17 @@ def test_cells_about_a_graph_of_ones_own(
     assert done.status == 0, done.err
     assert "1 of 1 cells pass" in done.out
     assert "0 of 1 runs to do" in call(capsys, "reproduce", *options).out
-    wrong = write_cells(tmp_path / "wrong.toml", tiny_cell(model="transx"))
-    assert one_line(call(capsys, "reproduce", "--cells", wrong, "--dry-run").err).startswith(
-        f"eans: error: {wrong}: wordnet-core/transx/uniform {' '.join(TINY)}: unknown model 'transx'"
-    )
+    for fields, message in (
+        ({"model": "transx"}, f"wordnet-core/transx/uniform {' '.join(TINY)}: unknown model 'transx'"),
+        ({"overrides": ["data.name=gone"]}, "wordnet-core/transe/uniform data.name=gone: unknown dataset 'gone'"),
+    ):
+        wrong = write_cells(tmp_path / "wrong.toml", tiny_cell(**fields))
+        done = call(capsys, "reproduce", "--cells", wrong, "--dry-run")
+        assert one_line(done.err).startswith(f"eans: error: {wrong}: {message}")
+    (tmp_path / "records" / "paper" / "damaged.json").write_text("{", "utf-8")
+    done = call(capsys, "reproduce", *options, "--dry-run")
+    assert done.status == 0
+    assert one_line(done.err).startswith("eans: note: no times from records/paper: records/paper/damaged.json is not a")
 
 
 def test_interrupting_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

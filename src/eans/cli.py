@@ -236,8 +236,18 @@ def reproduce(
     """Run what tables and figures need and has no record yet, then report. Ctrl-C loses nothing."""
     from eans.display_reproduction import reproduce_with_display
 
-    selected = tables or [], ",".join(only or [])
-    if not reproduce_with_display(*selected, seeds, device, records, cells, workers, dry_run, DEFAULT_RECORDS):
+    done = reproduce_with_display(
+        tables or [],
+        ",".join(only or []),
+        seeds,
+        device,
+        records,
+        cells,
+        workers,
+        dry_run,
+        timed_by=DEFAULT_RECORDS,
+    )
+    if not done:
         raise typer.Exit(1)
 
 

@@ -52,9 +52,8 @@ def report_cells_with_display(
         raise UsageError(f"there is no folder {records}; name one of run records with --records")
     found = read_records(records)
     outcomes = judge(selection.cells, found)
-    for name in names:
-        if name in TABLES and name not in {*selection.tables, *selection.figures}:
-            print(f"eans: note: no cell of {name} fulfils --only", file=sys.stderr)
+    for reason in selection.empty:
+        print(f"eans: note: {reason}", file=sys.stderr)
     if format_ != "table" and not outcomes and out is None:
         raise UsageError(f"--format {format_} is about tables; figures ({', '.join(selection.figures)}) need --out DIR")
     if page_file is not None:
@@ -97,7 +96,7 @@ def show_report(outcomes: Sequence[Outcome]) -> None:
             texts = LAYOUTS[name](style, rows)
             if all(width(rich_table(text, gap), screen) <= screen.width for text in texts.values()):
                 break
-        narrow = narrow or style is BRIEF
+        narrow = narrow or style is not FULL
         for title, text in texts.items():
             heading = f"{TABLES[name].title} ({name}){title and f': {title}'}"
             if len(heading) > screen.width:

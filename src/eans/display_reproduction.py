@@ -17,7 +17,7 @@ from eans.api import choose_device, hardware_name
 from eans.display import download_bar
 from eans.display_report import show_report
 from eans.display_runs import RunsDisplay
-from eans.errors import Interrupted, UsageError
+from eans.errors import EansError, Interrupted, UsageError
 from eans.files import make_folder
 from eans.recipes import load
 from eans.reproduction.estimates import Estimate, estimate, units_left
@@ -47,11 +47,11 @@ def reproduce_with_display(
     cells: Path | None,
     workers: str,
     dry_run: bool,
-    others: Path,
+    timed_by: Path,
 ) -> bool:
     """`eans reproduce`; says whether every run that was begun came to its end.
 
-    `others` is a folder of records, if it exists, that tell for how long runs take, as those in `records` do.
+    `timed_by` is a folder of records, if it exists, that tell for how long runs take, as those in `records` do.
     """
     at_a_time = parse_workers(workers)
     if seeds < 1:
@@ -59,10 +59,12 @@ def reproduce_with_display(
     known = read_cells(cells)
     selection = select(known, names, only)
     found = read_records(records)
-    timed = read_records(others) | found if others.is_dir() else found
+    timed = found if timed_by.resolve() == records.resolve() else times_of(timed_by) | found
     working = working_folder(records)
     on_gpu, hardware = where_to_run(device, timed.values() if dry_run else ())
     sharing = on_gpu and mps_is_running()
+    for reason in selection.empty:
+        print(f"eans: note: {reason}", file=sys.stderr)
     plan = make_plan(selection, known, seeds, found)
     graphs = graphs_of(plan, cells)
     plan = [begun_before(run, working) for run in plan]
@@ -101,6 +103,15 @@ def reproduce_with_display(
     return not display.failed
 
 
+def times_of(folder: Path) -> dict[RunSpec, Record]:
+    """Records that are wanted for their times alone: where they cannot be read, there are none."""
+    try:
+        return read_records(folder)
+    except EansError as error:
+        print(f"eans: note: no times from {folder}: {error}", file=sys.stderr)
+        return {}
+
+
 def where_to_run(device: str, elsewhere: Iterable[Record]) -> tuple[bool, str]:
     """Is it a GPU, and what is it called? Without one here, it is the GPU of most records, to plan runs there."""
     gpus = Counter(record["hardware"] for record in elsewhere if str(record.get("device")).startswith("cuda"))
@@ -124,20 +135,21 @@ def parse_workers(text: str) -> int | None:
 
 
 def graphs_of(plan: Sequence[PlannedRun], file: Path | None) -> dict[RunSpec, str]:
-    """The graph of each run; a slip in any recipe, or in the name of a graph, is an error before anything is done."""
-    graphs = {run.spec: graph_of(run, file) for run in plan}
-    for name in sorted(set(graphs.values())):
-        data.sizes(name)
+    """The graph of each run; a slip in any recipe, or in the name of a graph, is an error before anything is done.
+
+    The error names the run, and the file of cells that it comes from.
+    """
+    graphs: dict[RunSpec, str] = {}
+    for run in plan:
+        try:
+            name = load(run.spec.recipe, run.spec.overrides).data.name or data.bundled_name()
+            if name not in graphs.values():
+                data.sizes(name)
+        except UsageError as error:
+            where = "" if file is None else f"{file}: "
+            raise UsageError(f"{where}{run.spec.settings}: {error}") from error
+        graphs[run.spec] = name
     return graphs
-
-
-def graph_of(run: PlannedRun, file: Path | None) -> str:
-    """The graph of a run; an error names the run, and the file that it comes from."""
-    try:
-        return load(run.spec.recipe, run.spec.overrides).data.name or data.bundled_name()
-    except UsageError as error:
-        where = "" if file is None else f"{file}: "
-        raise UsageError(f"{where}{run.spec.settings}: {error}") from error
 
 
 def begun_before(run: PlannedRun, working: Path) -> PlannedRun:

@@ -13,7 +13,7 @@ from eans.reproduction.figure_data import METHODS, Records, shown
 from eans.reproduction.overview import not_run
 from eans.reproduction.report import Outcome, judge
 
-HIGH = 0.8  # a substitution score, between 0 and 1
+HIGH = 0.8  # where most of the false negatives are; substitution scores lie between 0 and 1
 SHOWS = {
     "small-n": "MRR and Hits@10 against the number of negatives",
     "negative-cdf": "How the negatives of a positive share the softmax weight",
@@ -27,8 +27,8 @@ PAPER = {
     "negative-cdf": "In the paper's figure the weight of uniform negatives gathers on few of them: after 100,000 steps"
     " the first 64 have more than 80 % of it. That of EANS stays quite even. The runs are those of the table of scores,"
     " which the paper seems to have made with self-adversarial weights; without them uniform negatives gather more.",
-    "substitution-histogram": "In the paper's words scores tell true and false negatives apart, and those in valid or"
-    " test are high too, though training does not know them.",
+    "substitution-histogram": "In the paper's account scores tell true and false negatives apart, and those in valid"
+    " or test are high too, though training does not know them.",
     "order": "The paper has no such figure.",
 }
 

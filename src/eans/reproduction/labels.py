@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 
 from eans.reproduction.cells import Cell
 
@@ -19,6 +20,7 @@ METHOD_NAMES = {
     "gaussian": "Gaussian",
     "best": "recipe best",
 }
+GRAPH = "data.name"
 COUNTS = {"n": "negatives", "step": "step"}  # the fields of a cell, by what tables call them
 NUMBERS = {
     "mr": "MR",
@@ -31,8 +33,11 @@ NUMBERS = {
 
 
 def dataset(cell: Cell) -> str:
-    """The dataset as a table names it."""
-    return DATASETS.get(cell["dataset"], str(cell["dataset"]))
+    """The dataset as a table names it; a graph in a folder goes by the folder's name."""
+    chosen = [
+        value for key, _, value in (override.partition("=") for override in cell.get("overrides", ())) if key == GRAPH
+    ]
+    return PurePath(chosen[-1]).name if chosen else DATASETS.get(cell["dataset"], str(cell["dataset"]))
 
 
 def model(cell: Cell) -> str:
@@ -46,7 +51,9 @@ def place(cell: Cell) -> str:
 
 
 def method(cell: Cell) -> str:
-    """The method as a table names it; by its halves where the cell is about them."""
+    """The method as a table names it: as the cell says, or by its halves where the cell is about them."""
+    if "label" in cell.fields:
+        return str(cell["label"])
     if "gaussian" in cell.fields:
         halves = [name for key, name in (("gaussian", "Gaussian"), ("substitution", "substitution")) if cell[key]]
         return " + ".join(halves) or "uniform"

@@ -49,7 +49,7 @@ def typeset(cells: list[str]) -> list[str]:
 
 def escaped(words: str) -> str:
     """Text that LaTeX shows as it is, with quotation marks that open and close."""
-    return re.sub(r"'([^' ][^']*)'", r"`\1'", words.translate(SPECIAL))
+    return re.sub(r"(?<!\w)'([^']+)'(?!\w)", r"`\1'", words.translate(SPECIAL))
 
 
 def remarks(notes: list[str]) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 from eans.errors import UsageError, did_you_mean
 from eans.reproduction.cells import METHODS, VALUES, Cell
 from eans.reproduction.checks import FROM_ONE, NUMBER, OVERRIDES, POSITIVE, SHARE, TEXT, TRUTH, problem
-from eans.reproduction.tables import PAPER_TABLES
+from eans.reproduction.tables import PAPER_TABLES, TABLES
 
+BEHIND = ("mrr_stderr", "hits10_stderr")  # how sure the published numbers are
 # What a file of cells has to say in each cell, what it may say, and what it has to say in some tables.
 FIELDS = {"table": TEXT, "dataset": TEXT, "model": TEXT, "own": TRUTH}
 MAY = {
@@ -22,12 +23,13 @@ MAY = {
     "step": POSITIVE,
     "overrides": OVERRIDES,
     **{**dict.fromkeys(VALUES, NUMBER), "mr": FROM_ONE, "mrr": SHARE, "hits10": SHARE},
+    **dict.fromkeys(BEHIND, SHARE),
     "runs": POSITIVE,
-    **dict.fromkeys(("mrr_stderr", "hits10_stderr"), NUMBER),
+    "label": TEXT,
 }
 NEEDS = {"small-n": ("sampler", "negatives"), "score-gap": ("sampler", "step", "positive_score", "negative_score")}
-CHOOSE_METHOD = ("sampler", "self_adversarial", "gaussian", "substitution")
-JUDGED = ("mrr", "hits10")  # published together, or not at all
+# What may name a method, each by itself; `self_adversarial` goes with the latter two.
+WAYS = (("method",), ("sampler",), ("gaussian", "substitution"))
 
 
 def read_published(file: Path | None = None) -> list[Cell]:
@@ -56,18 +58,25 @@ def _problem(entry: Any) -> str:
     table = entry["table"]
     if table not in PAPER_TABLES:
         return f"unknown table '{table}'{did_you_mean(table, PAPER_TABLES)}"
-    if "method" in entry and (also := [name for name in CHOOSE_METHOD if name in entry]):
-        return f"field 'method' says what '{also[0]}' would; leave one out"
+    used = [next(name for name in way if name in entry) for way in WAYS if any(name in entry for name in way)]
+    used += ["self_adversarial"] if "method" in entry and "self_adversarial" in entry else []
+    if len(used) > 1:
+        return f"fields '{used[0]}' and '{used[1]}' both say what was run; leave one out"
+    if table in NEEDS and used == ["method"]:
+        return f"table {table} goes by the field 'sampler', not by 'method'"
     if not Cell(entry).method:
         return _no_method(entry)
-    if seeded := [override for override in entry.get("overrides", ()) if override.startswith("train.seed=")]:
-        return f"overrides have {seeded[0]}; seeds are chosen by --seeds"
-    published = JUDGED if any(name in entry for name in VALUES[:3]) else ()
-    for name in NEEDS.get(table, ()) + (() if table == "score-gap" else published):
+    if "train.seed" in [override.partition("=")[0].strip() for override in entry.get("overrides", ())]:
+        return "overrides have train.seed; seeds are chosen by --seeds"
+    numbers, rule = TABLES[table].measure.names, TABLES[table].rule
+    judged = rule.judged if rule is not None else ()
+    published = judged if any(name in entry for name in (*numbers, *BEHIND, "runs")) else ()
+    for name in (*NEEDS.get(table, ()), *published):
         if name not in entry:
             return f"field '{name}' is missing"
-    strange = VALUES[:3] if table == "score-gap" else VALUES[3:]
-    return next((f"field '{name}' is none of table {table}" for name in strange if name in entry), "")
+    return next(
+        (f"field '{name}' is none of table {table}" for name in VALUES if name in entry and name not in numbers), ""
+    )
 
 
 def _no_method(entry: Any) -> str:

@@ -36,11 +36,13 @@ class Selection:
         cells: of the tables, in the order of their files.
         figures: names.
         drawn: what the figures are drawn from, by figure; the cells among them that no table has carry no numbers.
+        empty: the tables and figures that were asked for by name and have none of the cells, with the reason.
     """
 
     cells: tuple[Cell, ...]
     figures: tuple[str, ...]
     drawn: Mapping[str, tuple[Cell, ...]]
+    empty: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -61,10 +63,12 @@ def select(cells: Sequence[Cell], names: Sequence[str] = (), only: str = "") -> 
     figures = tuple(name for name in FIGURES if name in asked)
     drawn = {name: tuple(cell for cell in drawn_from(name, cells) if _fulfils(cell, wanted)) for name in figures}
     chosen = tuple(cell for cell in cells if cell.table in asked and _fulfils(cell, wanted))
+    condition = f"fulfils --only {only}" if wanted else "is among these cells"
     if not chosen and not any(drawn.values()):
-        condition = f"fulfils --only {only}" if wanted else "is among these cells"
         raise UsageError(f"no cell of {', '.join(names) or 'the paper'} {condition}")
-    return Selection(chosen, tuple(name for name in figures if drawn[name]), drawn)
+    found = {*(cell.table for cell in chosen), *(name for name in figures if drawn[name])}
+    empty = tuple(f"no cell of {name} {condition}" for name in names if name not in found)
+    return Selection(chosen, tuple(name for name in figures if drawn[name]), drawn, empty)
 
 
 def conditions(text: str, cells: Iterable[Cell]) -> dict[str, set[str]]:

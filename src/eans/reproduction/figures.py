@@ -131,7 +131,7 @@ def draw_order(data: dict[str, Any], drawing: Any) -> None:
     left.set_title("entities, coloured by place in the line")
     left.set_xticks([])
     left.set_yticks([])
-    drawing.colorbar(dots, ax=left, label="place in the line", shrink=0.85)
+    drawing.colorbar(dots, ax=left, shrink=0.85)  # the title says what of
     most = max(abs(value) for row in data["similarity"] for value in row) or 1.0
     extent = (0, entities, entities, 0)
     picture = right.imshow(data["similarity"], cmap="RdBu_r", vmin=-most, vmax=most, extent=extent)

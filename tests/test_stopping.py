@@ -26,12 +26,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("importing", [True, False])
-def test_ctrl_c_while_a_library_is_imported(importing: bool) -> None:
+@pytest.mark.parametrize(
+    ("handler", "importing", "outcome"),
+    [
+        ("default_int_handler", True, (130, "eans: error: interrupted\n")),
+        ("default_int_handler", False, (1, "raised\n")),
+        ("SIG_IGN", True, (0, "")),  # as a program in the background is started
+    ],
+    ids=["importing", "later", "ignored"],
+)
+def test_ctrl_c_while_a_library_is_imported(handler: str, importing: bool, outcome: tuple[int, str]) -> None:
     """One line and the status of an interruption, whatever the library would make of an exception."""
     program = f"""
 import importlib.machinery, os, signal, sys, types
 from eans.stopping import stop_while_importing
+signal.signal(signal.SIGINT, signal.{handler})
 sys.modules["numba"] = library = types.ModuleType("numba")
 library.__spec__ = importlib.machinery.ModuleSpec("numba", None)
 library.__spec__._initializing = {importing}
@@ -42,7 +51,7 @@ except KeyboardInterrupt:
     sys.exit("raised")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == ((130, "eans: error: interrupted\n") if importing else (1, "raised\n"))
+    assert (done.returncode, done.stderr) == outcome
 
 
 def test_signals_that_come_together_are_one_request(clock: list[float]) -> None:

@@ -24,8 +24,9 @@ METHODS = {
 }
 # Methods by (Gaussian draws, substitution score): the halves of EANS.
 HALVES = {(False, False): "uniform", (True, False): "gaussian", (False, True): "substitution", (True, True): "eans"}
-# What a cell says was published; all else says what was run.
+# What a cell says was published, and how sure that is; all else says what was run.
 VALUES = ("mr", "mrr", "hits10", "positive_score", "negative_score")
+BEHIND = ("mrr_stderr", "hits10_stderr", "runs")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from eans.reproduction import latex
-from eans.reproduction.cells import VALUES
+from eans.reproduction.cells import BEHIND, VALUES
 from eans.reproduction.columns import Text
 from eans.reproduction.labels import NUMBERS
 from eans.reproduction.layouts import LAYOUTS, PAGE, PRINTED
@@ -18,7 +18,6 @@ from eans.reproduction.tables import TABLES, rules_in_words
 
 FORMATS = ("table", "markdown", "latex", "csv", "json")
 WIDTH = 120
-PUBLISHED = (*VALUES, "mrr_stderr", "hits10_stderr", "runs")
 KINDS = ("measured", "stderr", "difference")  # of a number, one column each in a CSV
 
 
@@ -65,7 +64,7 @@ def to_csv(outcomes: Sequence[Outcome]) -> str:
     beside = [f"{kind}_{name}" for name in names for kind in KINDS]
     runs = ["seeds", "pass", "seconds", "runs_at_a_time", "hardware", "records"]
     out = io.StringIO()
-    called = {key: f"published_{key}" if key in PUBLISHED else key for key in (*fields, *beside, *runs)}
+    called = {key: f"published_{key}" if key in (*VALUES, *BEHIND) else key for key in (*fields, *beside, *runs)}
     writer = csv.DictWriter(out, list(called), lineterminator="\n")
     writer.writerow(called)
     for outcome in outcomes:

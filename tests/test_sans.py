@@ -78,6 +78,36 @@ def test_walks_end_where_their_steps_lead(hops, sparse):
     assert max(map(len, members(few))) <= 3
 
 
+@pytest.mark.parametrize("numbers", [1, 1 << 20], ids=["few at a time", "all at once"])
+def test_walks_without_restart_go_on(numbers, make_graph, monkeypatch):
+    """Around a ring of 4 in steps of one, walks of one step from 0 end at 1 or 3 only; going on, they pass 0 and 2."""
+    monkeypatch.setattr(pools, "BLOCK_NUMBERS", numbers)
+    ring = KnowledgeGraph.from_labels([("a", "r", "b"), ("b", "r", "c"), ("c", "r", "d"), ("d", "r", "a")])
+    options: dict[str, Any] = {"pool_kind": "walks", "hops": 1, "walks": 200}
+    assert members(SANS(ring, 4, **options)) == [[1, 3], [0, 2], [1, 3], [0, 2]]
+    assert members(SANS(ring, 4, **options, walk_restart=False)) == [[0, 1, 2, 3]] * 4
+    # Two steps lead to the same half of the ring, however long one goes on.
+    options["hops"] = 2
+    assert members(SANS(ring, 4, **options, walk_restart=False)) == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    # One walk does not go on from anything: it ends at a neighbour, as any walk of one step.
+    single = SANS(make_graph(12), 4, pool_kind="walks", hops=1, walks=1, walk_restart=False)
+    near = adjacency(make_graph(12))
+    assert all(len(pool) == 1 and near[entity, pool[0]] for entity, pool in enumerate(members(single)))
+
+
+def test_visits_of_one_long_walk_follow_the_degrees(make_graph):
+    """In the long run a walk is at a place as often as edges lead there, wherever it began."""
+    graph, walks = make_graph(12), 20_000
+    degrees = adjacency(graph).sum(1)
+    sampler = SANS(graph, 4, pool_kind="walks", hops=2, walks=walks, walk_restart=False, walk_weights=True)
+    assert sampler.sums is not None
+    visits = torch.zeros(12, 12)
+    for entity, (start, pool) in enumerate(zip(sampler.starts.tolist(), members(sampler), strict=False)):
+        visits[entity, pool] = sampler.sums.diff()[start : start + len(pool)].float()
+    expected = (degrees / degrees.sum()).float().expand(12, 12)
+    torch.testing.assert_close(visits / walks, expected, rtol=0, atol=0.015)
+
+
 def test_visits_follow_the_random_walk(make_graph):
     graph, walks = make_graph(12), 100_000
     edges = adjacency(graph)
@@ -100,7 +130,11 @@ def test_pools_depend_on_their_seed_alone(make_graph):
 
     torch.manual_seed(5)
     state = torch.get_rng_state()
-    for options in ({"hops": 2}, {"pool_kind": "walks", "walks": 50}):
+    for options in (
+        {"hops": 2},
+        {"pool_kind": "walks", "walks": 50},
+        {"pool_kind": "walks", "walks": 50, "walk_restart": False},
+    ):
         assert build(**options) == build(**options) != build(**options, pool_seed=1)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -137,6 +171,8 @@ def test_memory_is_bounded(make_graph):
 def test_weights_need_walks(graph):
     with pytest.raises(UsageError, match=r"set sampler\.pool_kind=walks"):
         SANS(graph, 4, walk_weights=True)
+    with pytest.raises(UsageError, match=r"walk_restart says where walks start: set sampler\.pool_kind=walks"):
+        SANS(graph, 4, walk_restart=False)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ class SamplerSection(Section):
     pool_kind: Literal["hops", "walks"] = Field("hops", description="sans: all within reach, or ends of random walks")
     hops: Positive = Field(2, description="sans: steps from the kept entity, k")
     walks: Positive = Field(1000, description="sans: random walks per entity")
+    walk_restart: bool = Field(True, description="sans: each walk starts at its entity, not where the last one ended")
     walk_weights: bool = Field(False, description="sans: draw by how many walks ended there, instead of uniformly")
     pool_limit: Positive = Field(4096, description="sans: candidates per pool at most; larger ones are sampled down")
     pool_seed: Count = Field(0, description="sans: fixes the walks and what is sampled down")

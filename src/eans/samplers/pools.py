@@ -67,8 +67,10 @@ def _starts(counts: Tensor) -> Tensor:
     return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
 
 
-def _blocks(sources: Tensor, numbers_per_source: int) -> Iterator[Tensor]:
-    yield from torch.split(sources, max(1, min(256, BLOCK_NUMBERS // numbers_per_source)))
+def _blocks(sources: Tensor, numbers_per_source: int, one_step_at_a_time: bool) -> Iterator[Tensor]:
+    # A long walk takes its steps one after the other: only many walks side by side keep a step from being all overhead.
+    numbers, most = (16 * BLOCK_NUMBERS, 4096) if one_step_at_a_time else (BLOCK_NUMBERS, 256)
+    yield from torch.split(sources, max(1, min(most, numbers // numbers_per_source)))
 
 
 # --- hops ---------------------------------------------------------------------------------------------------------
@@ -133,19 +135,30 @@ def hop_keys(graph: Edges, matrix: Tensor, sources: Tensor, hops: int) -> Tensor
 # --- walks --------------------------------------------------------------------------------------------------------
 
 
-def walk_ends(graph: Edges, sources: Tensor, walks: int, hops: int, generator: torch.Generator) -> Tensor:
-    """Ends of random walks of `hops` steps, each of which starts at its source ``[b]`` anew: int64 ``[b, walks]``.
+def walk_ends(
+    graph: Edges, sources: Tensor, walks: int, hops: int, restart: bool, generator: torch.Generator
+) -> Tensor:
+    """Ends of random walks of `hops` steps from each source ``[b]``: int64 ``[b, walks]``.
 
-    A step goes to a neighbour, each as likely as the other. Every source must have one.
+    With `restart` each walk starts at its source anew. Without, it goes on where the one before ended: a single long
+    walk, of which every `hops`-th place counts. Every source must have a neighbour.
     """
-    degrees = graph.degrees
-    places = sources[:, None].expand(-1, walks)
-    for _ in range(hops):
+    if restart:
+        return _walk(graph, sources[:, None].expand(-1, walks), hops, generator)
+    ends = torch.empty(walks, len(sources), dtype=torch.int64)
+    places = sources
+    for end in ends:
+        places = end.copy_(_walk(graph, places, hops, generator))
+    return ends.T
+
+
+def _walk(graph: Edges, places: Tensor, steps: int, generator: torch.Generator) -> Tensor:
+    """Where `steps` steps from each of the places lead, each to a neighbour, all as likely as each other."""
+    for _ in range(steps):
         choice = torch.rand(places.shape, generator=generator)
-        degree = degrees[places]
+        first, end = graph.starts[places], graph.starts[places + 1]
         # A product close to the degree may round up to it.
-        offset = torch.minimum((choice * degree).long(), degree - 1)
-        places = graph.ids[graph.starts[places] + offset]
+        places = graph.ids[torch.minimum(first + (choice * (end - first)).long(), end - 1)]
     return places
 
 
@@ -165,7 +178,14 @@ def _kept(counts: Tensor, limit: int, generator: torch.Generator) -> Tensor:
 
 
 def build_pools(
-    graph: KnowledgeGraph, hops: int, walks: int, weighted: bool, limit: int, memory_mb: int, seed: int
+    graph: KnowledgeGraph,
+    hops: int,
+    walks: int,
+    restart: bool,
+    weighted: bool,
+    limit: int,
+    memory_mb: int,
+    seed: int,
 ) -> Pools:
     """The pool of every entity.
 
@@ -173,6 +193,7 @@ def build_pools(
         graph: its training triples are the edges.
         hops: k.
         walks: random walks per entity; 0 for everything within reach (`hop_keys`).
+        restart: each walk starts at its entity, and not where the one before ended.
         weighted: keep how often walks ended at a candidate.
         limit: candidates per pool; larger pools are sampled down uniformly.
         memory_mb: bound on the size of all pools together. While they are put together, twice that is in use.
@@ -186,13 +207,13 @@ def build_pools(
     weights: list[Tensor] = []
     used = 8 * (size + 1)
     # An entity without a neighbour has no pool, not even one with itself in it.
-    for sources in _blocks(around.degrees.nonzero()[:, 0], walks or size):
+    for sources in _blocks(around.degrees.nonzero()[:, 0], walks or size, bool(walks) and not restart):
         visits = torch.ones(0, dtype=torch.int64)
         if matrix is not None:
             keys = hop_keys(around, matrix, sources, hops)
         else:
             rows = torch.arange(len(sources))[:, None] * size
-            ends = rows + walk_ends(around, sources, walks, hops, generator)
+            ends = rows + walk_ends(around, sources, walks, hops, restart, generator)
             keys, visits = torch.unique(ends, return_counts=True)
         kept = _kept(torch.bincount(keys // size, minlength=len(sources)), limit, generator)
         keys = keys[kept]

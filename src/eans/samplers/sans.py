@@ -28,7 +28,8 @@ class SANS(Sampler):
     With A the undirected, relation-blind adjacency matrix of the training graph, the pool of entity e is
 
     ``hops``: the non-zeros of row e of ``A^k + A^(k-1)``, which for k = 1 are its neighbours and itself;
-    ``walks``: the distinct ends of random walks of k steps, each from e.
+    ``walks``: the distinct ends of random walks of k steps, each from e; without `walk_restart` from the end of the
+    walk before, which makes the pool a sample of all that can be reached.
 
     Pools are made once, and again when a run is resumed: they follow from the graph and the options, so the checkpoint
     does not hold them. Memory: 4 bytes per candidate, 12 with weights, and 8 per entity. An entity without neighbours
@@ -42,6 +43,7 @@ class SANS(Sampler):
         pool_kind: ``"hops"`` or ``"walks"``.
         hops: k.
         walks: random walks per entity.
+        walk_restart: each walk starts at its entity; if not, the first one alone, as in the authors' code.
         walk_weights: draw candidates by how many walks ended there, instead of uniformly.
         pool_limit: candidates per pool at most; of a larger pool so many are kept, chosen uniformly.
         pool_seed: of the walks and of that choice.
@@ -61,6 +63,7 @@ class SANS(Sampler):
         pool_kind: PoolKind = "hops",
         hops: int = 2,
         walks: int = 1000,
+        walk_restart: bool = True,
         walk_weights: bool = False,
         pool_limit: int = 4096,
         pool_seed: int = 0,
@@ -70,9 +73,10 @@ class SANS(Sampler):
         super().__init__(graph, negatives, **options)
         if walk_weights and pool_kind != "walks":
             raise UsageError("sampler.walk_weights counts visits of walks: set sampler.pool_kind=walks")
-        pools = build_pools(
-            graph, hops, walks if pool_kind == "walks" else 0, walk_weights, pool_limit, pool_memory_mb, pool_seed
-        )
+        if not walk_restart and pool_kind != "walks":
+            raise UsageError("sampler.walk_restart says where walks start: set sampler.pool_kind=walks")
+        ends = walks if pool_kind == "walks" else 0
+        pools = build_pools(graph, hops, ends, walk_restart, walk_weights, pool_limit, pool_memory_mb, pool_seed)
         self.register_buffer("ids", pools.ids, persistent=False)
         self.register_buffer("starts", pools.starts, persistent=False)
         self.register_buffer("sums", pools.sums, persistent=False)

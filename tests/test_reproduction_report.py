@@ -20,6 +20,7 @@ from eans.reproduction import TABLES, Cell, judge, read_cells, read_records, sel
 from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_markdown
 from eans.reproduction.latex import escaped
 from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS, PAGE, PRINTED
+from eans.reproduction.overview import overview
 from eans.reproduction.published import read_published
 from eans.reproduction.report import summary
 from helpers_reproduction import call, keep, made_up, memory, paper_cell, tiny_cell, valid, write_cells
@@ -216,6 +217,13 @@ def test_other_rankings_are_not_judged(protocol: tuple[str, str]) -> None:
         "'ranked otherwise' marks ranks with other ties, or among other candidates, than the published ones; they are"
         " not judged.",
     )
+    start, evidence = overview(outcomes)
+    assert start.splitlines()[0] == "| table | cells | pass | fail | not run | not judged |"
+    assert start.splitlines()[-1] == "| **the paper, all in all** | 1 | 0 | 0 | 0 | 1 |"
+    assert evidence == "Nothing is judged."
+    start, evidence = overview(judge([cell], memory()))
+    assert start.splitlines()[0] == "| table | cells | pass | fail | not run |"
+    assert evidence == "Nothing has been run yet."
 
 
 # --- on a screen ----------------------------------------------------------------------------------------------------

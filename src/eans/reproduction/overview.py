@@ -28,7 +28,8 @@ def overview(outcomes: Sequence[Outcome]) -> list[str]:
 
 def totals(outcomes: Sequence[Outcome]) -> str:
     """How many cells of each table have each verdict, the paper's counted together."""
-    header = ["table", "cells", "pass", "fail", "not run"]
+    otherwise = ["not judged"] if counted(outcomes)["not judged"] else []
+    header = ["table", "cells", "pass", "fail", "not run", *otherwise]
 
     def row(name: str, cells: Sequence[Outcome]) -> list[str]:
         count = counted(cells)
@@ -43,9 +44,9 @@ def totals(outcomes: Sequence[Outcome]) -> str:
 
 def evidence(outcomes: Sequence[Outcome]) -> str:
     """How many runs the verdicts rest on, and how many verdicts on a single one."""
-    run = [outcome for outcome in outcomes if outcome.records]
+    run = [outcome for outcome in outcomes if outcome.passed is not None]
     if not run:
-        return "Nothing has been run yet."
+        return "Nothing has been run yet." if not any(outcome.records for outcome in outcomes) else "Nothing is judged."
     runs = len({record.file for outcome in run for record in outcome.records})
     rest_on = f"{runs} {'run' if runs == 1 else 'runs'}"
     if len(run) == 1:

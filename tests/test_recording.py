@@ -64,6 +64,7 @@ def test_work_that_cannot_be_recorded_goes_on_without() -> None:
         *((model, "stay-positive") for model in ("distmult", "simple")),
         *((model, "all") for model in ("distmult", "complex", "simple", "rescal")),
         ("complex", "relation"),
+        *((model, "dropout") for model in ("distmult", "complex")),
         *((model, "adagrad") for model in ("transe", "transd", "distmult", "rotate")),
     ],
 )
@@ -74,9 +75,11 @@ def test_recorded_steps_give_the_same_bits(model: str, method: str) -> None:
         overrides |= {"sampler.reorder_every": 9, "sampler.pretrain_steps": 20}
         if method == "relation":  # EANS that also predicts relations
             overrides |= {"loss.relation_weight": 0.5}
+        if method == "dropout":
+            overrides |= {"train.dropout": 0.4}
         if method == "adagrad":
             overrides |= {"train.optimizer": "adagrad", "train.rows": "bfloat16"}
-        name = f"wordnet-core/{model}/{'eans' if method in ('relation', 'adagrad') else method}"
+        name = f"wordnet-core/{model}/{'eans' if method in ('relation', 'dropout', 'adagrad') else method}"
         recipe = resolve(load_recipe(name, overrides), graph)
         trainer = build_trainer(recipe, graph, "cuda")
         trainer.work.enabled = recorded

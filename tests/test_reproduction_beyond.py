@@ -90,7 +90,7 @@ def test_questions_and_their_runs() -> None:
         "TransD's projection of relations": 4,
         "Width of the tables": 3,
         "Known answers among Gaussian draws": 2,
-        "Size of SANS' pools": 2,
+        "Walks of SANS": 8,
         "Which side is replaced": 3,
         "Log-sigmoid or hinge": 2,
         "The last weights, or the best validated ones": 4,
@@ -101,6 +101,7 @@ def test_questions_and_their_runs() -> None:
         "N3 or DURA": 1,
         "Weights of positives": 3,
         "Relation prediction": 2,
+        "Dropout of queries": 3,
     }
     assert question_texts().keys() == {cell["question"] for cell in CHOICES}
     settings = [cell.run().settings for cell in CHOICES]
@@ -360,7 +361,7 @@ def test_160_columns_show_everything(monkeypatch: pytest.MonkeyPatch, capsys: py
     display_report.show_report(judge(cells, memory(*contents)))
     lines = capsys.readouterr().out.splitlines()
     assert "Beyond the paper (best)" in lines
-    assert "What the open choices do (choices): Size of SANS' pools" in lines
+    assert "What the open choices do (choices): Walks of SANS" in lines
     assert any(line.rstrip().endswith("100 s  N3 + relation prediction (Chen et al. 2021)") for line in lines)
 
 

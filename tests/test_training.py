@@ -164,6 +164,8 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
         {"model__name": "transr", "model__relation_dim": 3},
         {"model__name": "complex", "loss__relation_weight": 0.5},
         {"model__name": "rescal", "loss__relation_weight": 0.5, "model__reciprocal": True},
+        {"model__name": "complex", "train__dropout": 0.5},
+        {"model__name": "distmult", "sampler__name": "all", "sampler__negatives": 0, "train__dropout": 0.3},
     ],
     ids=lambda settings: ",".join(f"{key}={value}" for key, value in settings.items()),
 )
@@ -240,6 +242,30 @@ def test_relations_are_learnt() -> None:
     trainer.take_means(40)
     run_steps(trainer, 10)
     assert 0.0 < trainer.take_means(10)["relation"] < 0.5 * first
+
+
+def test_dropout_follows_the_seed_and_the_step() -> None:
+    """The same bits again, and after an interruption; others than without it, and than at the step before."""
+    whole, first, second = (make("complex/uniform", train__dropout=0.4) for _ in range(3))
+    run_steps(whole, 6)
+    run_steps(first, 3)
+    second.load_state(*first.state())
+    run_steps(second, 3)
+    assert digest(second) == digest(whole)
+    plain = make("complex/uniform")
+    run_steps(plain, 6)
+    assert digest(plain) != digest(whole)
+    drawn = []
+    for _ in range(2):
+        whole._seeded(Purpose.DRAW)
+        drawn.append(whole._dropout_factors(5))
+        whole.completed += 1
+    assert not torch.equal(*drawn)
+
+
+def test_a_distance_refuses_dropout() -> None:
+    with pytest.raises(UsageError, match=r"'transe' compares by a distance, which train\.dropout cannot"):
+        make("transe/uniform", train__dropout=0.1)
 
 
 def test_a_model_that_cannot_predict_relations_says_so() -> None:

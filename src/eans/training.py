@@ -82,6 +82,7 @@ class Trainer:
         penalty_power: p of ``"stay-positive"``, ``|sum|^p``.
         relation_weight: of predicting the relation of each positive from its head and tail; 0 for not.
         optimizer: by name, of `eans.optimizer.OPTIMIZERS`.
+        dropout: share of the numbers of a query that a step leaves out.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class Trainer:
         penalty_power: int = 1,
         relation_weight: float = 0.0,
         optimizer: OptimizerName = "adam",
+        dropout: float = 0.0,
     ) -> None:
         self.model, self.sampler, self.loss, self.stream, self.schedule = model, sampler, loss, stream, schedule
         self.penalty: Penalty = penalty
         self.penalty_weight = penalty_weight
         self.penalty_power = penalty_power
         self.relation_weight = relation_weight
+        self.dropout = dropout
         # What cannot work is refused here, before a run has a folder.
         sampler.expect(stream.batch_size)
         if penalty == "stay-positive":
@@ -121,6 +124,7 @@ class Trainer:
         self.seed = seed
         self.device = torch.device(device)
         self.generator = torch.Generator(self.device)
+        self._dropout_factors(1)
         self.completed = 0
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
         self.aside = Aside(self.device)
@@ -174,10 +178,13 @@ class Trainer:
         scores = self.model.relation_scores(triples)
         return self.relation_weight * relation_loss(scores, triples[:, RELATION], batch.weight)
 
-    def scores(self, triples: Tensor, side: Side, negatives: Negatives) -> Scores:
-        """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`."""
+    def _dropout_factors(self, rows: int) -> Tensor | None:
+        return self.model.dropout_factors(rows, self.dropout, self.generator) if self.dropout else None
+
+    def scores(self, triples: Tensor, side: Side, negatives: Negatives, factors: Tensor | None = None) -> Scores:
+        """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`; see `Model`."""
         entities = None if self.sampler.whole else negatives.entities
-        return self.model.training_scores(triples, side, entities, self.loss.needs_substitution)
+        return self.model.training_scores(triples, side, entities, self.loss.needs_substitution, factors)
 
     def step(self) -> LossTerms:
         """Do one step and return its loss terms.
@@ -219,7 +226,7 @@ class Trainer:
     def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         batch = self.stream.batch(rows, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
-        scores = self.scores(batch.triples, batch.side, negatives)
+        scores = self.scores(batch.triples, batch.side, negatives, self._dropout_factors(len(batch.triples)))
         self.aside.join()
         weight = batch.weight if negatives.weight is None else batch.weight * negatives.weight
         proposal = None

@@ -244,6 +244,42 @@ def test_training_scores_without_substitution(name, options, side, triples, enti
 
 @models
 @both_sides
+def test_parts_of_a_query_add_up(name, options, side, triples, entities):
+    """Scores with a part of each query, and with the rest of it, add up to those with the whole: substitution aside."""
+    model = build(name, options)
+    generator = torch.Generator().manual_seed(4)
+    if model.comparison != "dot":
+        with pytest.raises(UsageError, match=rf"model '{name}' compares by a distance, .* train\.dropout"):
+            model.dropout_factors(6, 0.5, generator)
+        return
+    factors = model.dropout_factors(6, 0.5, generator).double()
+    whole = model.training_scores(triples, side, entities, "symmetric")
+    some = model.training_scores(triples, side, entities, "symmetric", factors)
+    rest = model.training_scores(triples, side, entities, "symmetric", 2.0 - factors)
+    for kind in ("positive", "negative"):
+        parts = getattr(some, kind) + getattr(rest, kind)
+        torch.testing.assert_close(parts, 2 * getattr(whole, kind))
+        assert not torch.allclose(getattr(some, kind), getattr(whole, kind))
+    assert torch.equal(some.substitution, whole.substitution)
+    everyone = model.training_scores(triples, side, None, None, factors)
+    torch.testing.assert_close(everyone.negative.gather(1, entities), some.negative)
+
+
+@models
+def test_dropout_leaves_out_its_share_and_keeps_the_mean(name, options):
+    model = build(name, options)
+    if model.comparison != "dot":
+        pytest.skip("distances refuse")
+    factors = model.dropout_factors(4000, 0.3, torch.Generator().manual_seed(1))
+    assert factors.shape == (4000, model.candidate_table().shape[1])
+    assert sorted(set(factors.flatten().tolist())) == pytest.approx([0.0, 1 / 0.7])
+    assert factors.mean().item() == pytest.approx(1.0, abs=0.02)
+    assert factors.mean(0).sub(1).abs().max() < 0.1  # no place is preferred
+    assert not factors[0].equal(factors[1])
+
+
+@models
+@both_sides
 @substitutions
 def test_substitution_is_an_ordinary_triple_of_the_extra_relation(name, options, side, substitution, triples, entities):
     model = build(name, options)

@@ -146,6 +146,7 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         penalty_power=recipe.loss.penalty_power,
         relation_weight=recipe.loss.relation_weight,
         optimizer=section.optimizer,
+        dropout=section.dropout,
     )
 
 

@@ -142,6 +142,9 @@ class TrainSection(Section):
     lr_drop: Annotated[float, Field(gt=0, le=1)] = Field(0.1, description="factor on lr after the drop; 1 for none")
     lr_drop_at: Share = Field(0.5, description="where the drop happens, as a share of the steps")
     reset_optimizer: bool = Field(True, description="forget the optimizer's moments at the drop")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of a query's numbers that a step leaves out, chosen at random; dot-product models only"
+    )
     rows: Literal["float32", "bfloat16"] = Field(
         "float32", description="on a GPU, read candidate rows rounded to bfloat16: faster, less exact"
     )

@@ -156,6 +156,7 @@ def test_a_base_is_run_once_and_has_the_record_of_the_paper() -> None:
     plan = make_plan(selection, CELLS, 1, memory(made_up(LABELS)))
     (base,) = [run for run in plan if run.spec == LABELS]
     assert base.uses == ("main", "choices")
+    assert base.purposes == ("main", "choices (kmeans, line, labels)")
     assert base.record is not None
     assert EXACT in {run.spec for run in missing(plan)}
 
@@ -177,7 +178,7 @@ def test_plans_with_estimates(
     only = ["--only", "question=labels,dataset=wn18rr,method=eans+adv"]
     done = call(capsys, "reproduce", "choices", *only, *options)
     assert f"1 of 3 runs to do on {hardware}, one at a time; about 10 min\n" in done.out
-    assert re.search(r"known_true=repeats-everywhere +choices +0 +- +~ 10 min", done.out)
+    assert re.search(r"known_true=repeats-everywhere +choices \(labels\) +0 +- +~ 10 min", done.out)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="plans for the GPU that is here")

@@ -182,7 +182,7 @@ def show_plan(plan: Sequence[PlannedRun], estimates: Estimates) -> None:
         rows.append(
             (
                 name,
-                ", ".join(dict.fromkeys(use for run in runs for use in run.uses)),
+                ", ".join(dict.fromkeys(use for run in runs for use in run.purposes)),
                 ", ".join(map(seed_in_words, lacking)) or "-",
                 ", ".join(str(run.spec.seed) for run in runs if run.record is not None) or "-",
                 time_in_words([estimates[run.spec] for run in lacking]),

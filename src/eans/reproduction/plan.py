@@ -35,6 +35,7 @@ class PlannedRun:
         reason: why a record that is there does not serve.
         saved: the step that it goes on from, if it was begun before.
         at_a_time: how many runs, this one included, may share the device.
+        questions: the ids of those that it answers, of the table ``choices``.
     """
 
     spec: RunSpec
@@ -44,6 +45,13 @@ class PlannedRun:
     reason: str = ""
     saved: int = 0
     at_a_time: int = 1
+    questions: tuple[str, ...] = ()
+
+    @property
+    def purposes(self) -> tuple[str, ...]:
+        """The tables and figures that need it, with the questions that it answers: ``"choices (keep)"``."""
+        asked = f" ({', '.join(self.questions)})" if self.questions else ""
+        return tuple(f"{use}{asked}" if use == "choices" else use for use in self.uses)
 
 
 def make_plan(
@@ -62,8 +70,11 @@ def make_plan(
     for cell in cells:
         if cell.table == "score-gap":
             looks.setdefault(cell.run().settings, []).append(cell["step"])
+    questions: dict[RunSpec, list[str]] = {}
     for cell in selection.cells:
         uses.setdefault(cell.run(), []).append(cell.table)
+        if cell.table == "choices":
+            questions.setdefault(cell.run(), []).append(cell["question_id"])
     for figure in selection.figures:
         for cell in selection.drawn[figure]:
             uses.setdefault(cell.run(), []).append(figure)
@@ -78,7 +89,8 @@ def make_plan(
             record, reason = records.get(spec), ""
             if record is not None and (reason := lacks(record, needed_by, steps)):
                 record = None
-            plan.append(PlannedRun(spec, needed_by, steps, record, reason))
+            asked = tuple(dict.fromkeys(questions.get(first, ())))
+            plan.append(PlannedRun(spec, needed_by, steps, record, reason, questions=asked))
     return plan
 
 

@@ -97,7 +97,7 @@ def test_walks_without_restart_go_on(numbers, make_graph, monkeypatch):
 
 def test_visits_of_one_long_walk_follow_the_degrees(make_graph):
     """In the long run a walk is at a place as often as edges lead there, wherever it began."""
-    graph, walks = make_graph(12), 20_000
+    graph, walks = make_graph(12), 5_000
     degrees = adjacency(graph).sum(1)
     sampler = SANS(graph, 4, pool_kind="walks", hops=2, walks=walks, walk_restart=False, walk_weights=True)
     assert sampler.sums is not None
@@ -105,7 +105,7 @@ def test_visits_of_one_long_walk_follow_the_degrees(make_graph):
     for entity, (start, pool) in enumerate(zip(sampler.starts.tolist(), members(sampler), strict=False)):
         visits[entity, pool] = sampler.sums.diff()[start : start + len(pool)].float()
     expected = (degrees / degrees.sum()).float().expand(12, 12)
-    torch.testing.assert_close(visits / walks, expected, rtol=0, atol=0.015)
+    torch.testing.assert_close(visits / walks, expected, rtol=0, atol=0.03)
 
 
 def test_visits_follow_the_random_walk(make_graph):
@@ -162,6 +162,9 @@ def test_memory_is_bounded(make_graph):
     assert "sampler.pool_memory_mb = 2" in str(caught.value)
     assert "lower sampler.pool_limit or sampler.hops" in str(caught.value)
     assert "\n" not in str(caught.value)
+    for restart in (True, False):
+        with pytest.raises(UsageError, match=r"lower sampler\.pool_limit or sampler\.walks, or allow more"):
+            SANS(graph, 4, pool_kind="walks", walks=1000, walk_restart=restart, pool_memory_mb=1)
     small = SANS(graph, 4, pool_memory_mb=2, pool_limit=100)
     assert small.memory() == 4 * 2000 * 100 + 8 * 2001
     weighted = SANS(graph, 4, pool_kind="walks", walks=50, walk_weights=True)

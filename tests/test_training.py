@@ -160,6 +160,7 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
         {"train__subsampling": "query"},
         {"train__optimizer": "adagrad", "train__lr_decay": "linear"},
         {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_weights": True},
+        {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_restart": False},
         {"model__reciprocal": True},
         {"model__name": "transr", "model__relation_dim": 3},
         {"model__name": "complex", "loss__relation_weight": 0.5},
@@ -257,8 +258,7 @@ def test_dropout_follows_the_seed_and_the_step() -> None:
     assert digest(plain) != digest(whole)
     drawn = []
     for _ in range(2):
-        whole._seeded(Purpose.DRAW)
-        drawn.append(whole._dropout_factors(5))
+        drawn.append(whole.model.dropout(5, 0.4, whole._seeded(Purpose.DRAW)))
         whole.completed += 1
     assert not torch.equal(*drawn)
 

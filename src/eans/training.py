@@ -121,10 +121,11 @@ class Trainer:
             model.compare_everyone([])
         if relation_weight:
             model.relation_scores(stream.triples[:1])
+        if dropout:
+            model.dropout(1, dropout, torch.Generator(device))
         self.seed = seed
         self.device = torch.device(device)
         self.generator = torch.Generator(self.device)
-        self._dropout_factors(1)
         self.completed = 0
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
         self.aside = Aside(self.device)
@@ -178,13 +179,13 @@ class Trainer:
         scores = self.model.relation_scores(triples)
         return self.relation_weight * relation_loss(scores, triples[:, RELATION], batch.weight)
 
-    def _dropout_factors(self, rows: int) -> Tensor | None:
-        return self.model.dropout_factors(rows, self.dropout, self.generator) if self.dropout else None
+    def scores(self, triples: Tensor, side: Side, negatives: Negatives, kept: Tensor | None = None) -> Scores:
+        """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`.
 
-    def scores(self, triples: Tensor, side: Side, negatives: Negatives, factors: Tensor | None = None) -> Scores:
-        """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`; see `Model`."""
+        `kept` is what a step keeps of the queries; None for all. See `Model.training_scores`.
+        """
         entities = None if self.sampler.whole else negatives.entities
-        return self.model.training_scores(triples, side, entities, self.loss.needs_substitution, factors)
+        return self.model.training_scores(triples, side, entities, self.loss.needs_substitution, kept)
 
     def step(self) -> LossTerms:
         """Do one step and return its loss terms.
@@ -226,7 +227,8 @@ class Trainer:
     def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         batch = self.stream.batch(rows, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
-        scores = self.scores(batch.triples, batch.side, negatives, self._dropout_factors(len(batch.triples)))
+        kept = self.model.dropout(len(batch.triples), self.dropout, self.generator) if self.dropout else None
+        scores = self.scores(batch.triples, batch.side, negatives, kept)
         self.aside.join()
         weight = batch.weight if negatives.weight is None else batch.weight * negatives.weight
         proposal = None

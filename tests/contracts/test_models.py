@@ -250,18 +250,18 @@ def test_parts_of_a_query_add_up(name, options, side, triples, entities):
     generator = torch.Generator().manual_seed(4)
     if model.comparison != "dot":
         with pytest.raises(UsageError, match=rf"model '{name}' compares by a distance, .* train\.dropout"):
-            model.dropout_factors(6, 0.5, generator)
+            model.dropout(6, 0.5, generator)
         return
-    factors = model.dropout_factors(6, 0.5, generator).double()
+    kept = model.dropout(6, 0.5, generator).double()
     whole = model.training_scores(triples, side, entities, "symmetric")
-    some = model.training_scores(triples, side, entities, "symmetric", factors)
-    rest = model.training_scores(triples, side, entities, "symmetric", 2.0 - factors)
+    some = model.training_scores(triples, side, entities, "symmetric", kept)
+    rest = model.training_scores(triples, side, entities, "symmetric", 2.0 - kept)
     for kind in ("positive", "negative"):
         parts = getattr(some, kind) + getattr(rest, kind)
         torch.testing.assert_close(parts, 2 * getattr(whole, kind))
         assert not torch.allclose(getattr(some, kind), getattr(whole, kind))
     assert torch.equal(some.substitution, whole.substitution)
-    everyone = model.training_scores(triples, side, None, None, factors)
+    everyone = model.training_scores(triples, side, None, None, kept)
     torch.testing.assert_close(everyone.negative.gather(1, entities), some.negative)
 
 
@@ -270,7 +270,7 @@ def test_dropout_leaves_out_its_share_and_keeps_the_mean(name, options):
     model = build(name, options)
     if model.comparison != "dot":
         pytest.skip("distances refuse")
-    factors = model.dropout_factors(4000, 0.3, torch.Generator().manual_seed(1))
+    factors = model.dropout(4000, 0.3, torch.Generator().manual_seed(1))
     assert factors.shape == (4000, model.candidate_table().shape[1])
     assert sorted(set(factors.flatten().tolist())) == pytest.approx([0.0, 1 / 0.7])
     assert factors.mean().item() == pytest.approx(1.0, abs=0.02)

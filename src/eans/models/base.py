@@ -313,7 +313,7 @@ class Model(nn.Module, ABC):
             return [Query((forward.vector + backward.vector) / 2)]
         return [forward, backward]
 
-    def dropout_factors(self, rows: int, share: float, generator: torch.Generator) -> Tensor:
+    def dropout(self, rows: int, share: float, generator: torch.Generator) -> Tensor:
         """Zero for a `share` of the numbers of so many queries, ``1 / (1 - share)`` for the others: ``[rows, D]``.
 
         A dot product does without a part of a query and expects the same score; a distance does not.
@@ -323,8 +323,8 @@ class Model(nn.Module, ABC):
                 f"model '{type(self).__name__.lower()}' compares by a distance, which train.dropout cannot leave parts "
                 "of out; set it to 0, or take model.name 'distmult', 'complex', 'simple' or 'rescal'"
             )
-        table = self.candidate_table()
-        lots = torch.rand(rows, table.shape[1], generator=generator, device=table.device)
+        width = self.candidate_width * self.dim
+        lots = torch.rand(rows, width, generator=generator, device=self.entity.device)
         return (lots >= share) / (1.0 - share)
 
     def training_scores(
@@ -333,19 +333,19 @@ class Model(nn.Module, ABC):
         side: Side,
         entities: Tensor | None,
         substitution: Substitution | None = None,
-        factors: Tensor | None = None,
+        kept: Tensor | None = None,
     ) -> Scores:
         """All scores a loss needs for triples ``[B, 3]`` whose `side` is corrupted by `entities` ``[B, N]``.
 
         Candidate rows are read once and compared with one to three queries. None for `entities` stands for all of them
-        in their order, ``N = E``. `factors` ``[B, D]`` of `dropout_factors` are multiplied with the triples' queries.
+        in their order, ``N = E``. `kept` ``[B, D]``, the factors of `dropout`, is multiplied with the triples' queries.
         """
         triples, side = self.oriented(triples, side)
         ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]))
         anchor, positive = self.entity_rows(ends).unbind()
         query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
-        if factors is not None:
-            query = query._replace(vector=query.vector * factors)
+        if kept is not None:
+            query = query._replace(vector=query.vector * kept)
         queries = [query]
         if substitution is not None:
             queries += self.substitution_queries(positive, substitution)

@@ -17,7 +17,7 @@ from eans.errors import UsageError
 from eans.graph import HEAD, TAIL, KnowledgeGraph
 
 MEGABYTE = 2**20
-# Numbers of one block's [E, entities] frontier, or of its walks' ends: small enough for a cache.
+# Numbers of one block's [E, entities] frontier, or of the ends of its walks that start anew: small enough for a cache.
 BLOCK_NUMBERS = 1 << 20
 # One path of a sparse expansion (gathers, a sort) costs about as much as so many products of a dense one.
 PATH_COST = 64
@@ -69,7 +69,7 @@ def _starts(counts: Tensor) -> Tensor:
 
 def _blocks(sources: Tensor, numbers_per_source: int, one_step_at_a_time: bool) -> Iterator[Tensor]:
     # A long walk takes its steps one after the other: only many walks side by side keep a step from being all overhead.
-    numbers, most = (16 * BLOCK_NUMBERS, 4096) if one_step_at_a_time else (BLOCK_NUMBERS, 256)
+    numbers, most = (4 * BLOCK_NUMBERS, 4096) if one_step_at_a_time else (BLOCK_NUMBERS, 256)
     yield from torch.split(sources, max(1, min(most, numbers // numbers_per_source)))
 
 
@@ -196,7 +196,8 @@ def build_pools(
         restart: each walk starts at its entity, and not where the one before ended.
         weighted: keep how often walks ended at a candidate.
         limit: candidates per pool; larger pools are sampled down uniformly.
-        memory_mb: bound on the size of all pools together. While they are put together, twice that is in use.
+        memory_mb: bound on the size of all pools together. While they are put together, twice that is in use, and up
+            to 300 MB for the block in work.
         seed: of walks and of sampling down.
     """
     size, around = graph.num_entities, edges(graph)
@@ -224,7 +225,7 @@ def build_pools(
         used += (12 if weighted else 4) * len(keys)
         if used > memory_mb * MEGABYTE:
             raise UsageError(
-                f"the pools of sampler 'sans' take more than sampler.pool_memory_mb = {memory_mb}; "
-                "lower sampler.pool_limit or sampler.hops, or allow more"
+                f"the pools of sampler 'sans' take more than sampler.pool_memory_mb = {memory_mb}; lower "
+                f"sampler.pool_limit or sampler.{'walks' if walks else 'hops'}, or allow more"
             )
     return Pools(torch.cat(parts), _starts(counts), _starts(torch.cat(weights)) if weighted else None)

@@ -28,6 +28,8 @@ CASES = [pytest.param(name, {}, id=name) for name in MODELS] + [
     pytest.param("transr", {"relation_dim": 7}, id="transr-wide"),
 ]
 models = pytest.mark.parametrize(("name", "options"), CASES)
+DISTANCES = [name for name, kind in MODELS.items() if kind.comparison != "dot"]
+dot_products = pytest.mark.parametrize(("name", "options"), [c for c in CASES if c.values[0] not in DISTANCES])
 both_sides = pytest.mark.parametrize("side", SIDES)
 substitutions = pytest.mark.parametrize("substitution", ["symmetric", "one-way"])
 
@@ -242,17 +244,18 @@ def test_training_scores_without_substitution(name, options, side, triples, enti
     assert scores.substitution is None
 
 
-@models
+@pytest.mark.parametrize("name", DISTANCES)
+def test_distances_refuse_dropout(name):
+    with pytest.raises(UsageError, match=rf"model '{name}' compares by a distance, .* train\.dropout"):
+        build(name, {}).dropout(6, 0.5, torch.Generator())
+
+
+@dot_products
 @both_sides
 def test_parts_of_a_query_add_up(name, options, side, triples, entities):
     """Scores with a part of each query, and with the rest of it, add up to those with the whole: substitution aside."""
     model = build(name, options)
-    generator = torch.Generator().manual_seed(4)
-    if model.comparison != "dot":
-        with pytest.raises(UsageError, match=rf"model '{name}' compares by a distance, .* train\.dropout"):
-            model.dropout(6, 0.5, generator)
-        return
-    kept = model.dropout(6, 0.5, generator).double()
+    kept = model.dropout(6, 0.5, torch.Generator().manual_seed(4)).double()
     whole = model.training_scores(triples, side, entities, "symmetric")
     some = model.training_scores(triples, side, entities, "symmetric", kept)
     rest = model.training_scores(triples, side, entities, "symmetric", 2.0 - kept)
@@ -265,11 +268,9 @@ def test_parts_of_a_query_add_up(name, options, side, triples, entities):
     torch.testing.assert_close(everyone.negative.gather(1, entities), some.negative)
 
 
-@models
+@dot_products
 def test_dropout_leaves_out_its_share_and_keeps_the_mean(name, options):
     model = build(name, options)
-    if model.comparison != "dot":
-        pytest.skip("distances refuse")
     factors = model.dropout(4000, 0.3, torch.Generator().manual_seed(1))
     assert factors.shape == (4000, model.candidate_table().shape[1])
     assert sorted(set(factors.flatten().tolist())) == pytest.approx([0.0, 1 / 0.7])

@@ -264,7 +264,7 @@ def test_dropout_follows_the_seed_and_the_step() -> None:
 
 
 def test_a_distance_refuses_dropout() -> None:
-    with pytest.raises(UsageError, match=r"'transe' compares by a distance, which train\.dropout cannot"):
+    with pytest.raises(UsageError, match=r"'transe' compares by a distance, of which train\.dropout can leave no part"):
         make("transe/uniform", train__dropout=0.1)
 
 

@@ -320,8 +320,8 @@ class Model(nn.Module, ABC):
         """
         if self.comparison != "dot":
             raise UsageError(
-                f"model '{type(self).__name__.lower()}' compares by a distance, which train.dropout cannot leave parts "
-                "of out; set it to 0, or take model.name 'distmult', 'complex', 'simple' or 'rescal'"
+                f"model '{type(self).__name__.lower()}' compares by a distance, of which train.dropout can leave no "
+                "part out; set it to 0, or take model.name 'distmult', 'complex', 'simple' or 'rescal'"
             )
         width = self.candidate_width * self.dim
         lots = torch.rand(rows, width, generator=generator, device=self.entity.device)

@@ -97,7 +97,7 @@ def test_questions_and_their_runs() -> None:
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
         "Steps and batches of a softmax": 5,
-        "Weight of the L3 penalty": 1,
+        "Weight of the L3 penalty": 2,
         "Weight of the N3 penalty": 2,
         "N3 or DURA": 1,
         "Weights of positives": 3,

@@ -316,7 +316,7 @@ class Model(nn.Module, ABC):
     def dropout(self, rows: int, share: float, generator: torch.Generator) -> Tensor:
         """Zero for a `share` of the numbers of so many queries, ``1 / (1 - share)`` for the others: ``[rows, D]``.
 
-        A dot product does without a part of a query and expects the same score; a distance does not.
+        A dot product with what is left is the same on average; a distance is not.
         """
         if self.comparison != "dot":
             raise UsageError(

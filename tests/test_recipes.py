@@ -110,7 +110,10 @@ def test_the_papers_tables(dataset: str, model: str, method: str) -> None:
     assert recipe.loss.margin == (0.0 if dot else gamma)
     graph = ring_graph(110)
     assert resolve(recipe, graph).model.init_range == pytest.approx((gamma + 2) / d)
-    assert (recipe.loss.penalty, recipe.loss.penalty_weight) == (("l3", penalty) if dot else ("none", 0.0))
+    if (model, method) == ("distmult", "uniform"):  # which bears a tenth of what hard negatives do
+        penalty /= 10
+    assert recipe.loss.penalty == ("l3" if dot else "none")
+    assert recipe.loss.penalty_weight == pytest.approx(penalty if dot else 0.0)
     assert (recipe.sampler.clusters, recipe.sampler.sigma, recipe.sampler.reorder_every) == (100, sigma, 1000)
     assert recipe.sampler.boundary == "wrap"
     assert recipe.sampler.name == ("eans" if method in ("eans", "eans+adv", "gaussian") else "uniform")
@@ -127,7 +130,8 @@ def test_the_papers_tables(dataset: str, model: str, method: str) -> None:
     assert (recipe.sampler.inside, recipe.sampler.order_epoch) == (("inherited", 532) if codes_line else ("id", 0))
     train = recipe.train
     assert (train.steps, train.lr_drop, train.lr_drop_at, train.reset_optimizer) == (steps, 0.1, 0.5, True)
-    assert (train.subsampling, train.keep, train.patience) == (True, "last", 0)
+    stops_early = (dataset, model, method) == ("wn18rr", "transd", "uniform")
+    assert (train.subsampling, train.keep, train.patience) == (True, *(("best", 3) if stops_early else ("last", 0)))
 
 
 @pytest.mark.parametrize(

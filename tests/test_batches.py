@@ -90,6 +90,8 @@ def test_weights_belong_to_their_triples(make_graph):
         found = dict(zip(map(tuple, graph.train.tolist()), query_weights(graph.train, 2, side).tolist(), strict=True))
         assert asked[step].side == side
         assert asked[step].weight.tolist() == [found[row] for row in rows(asked[step])]
+    alike = BatchStream(graph, 16, seed=0, subsampling="query", power=1.0)
+    assert alike[1].weight.tolist() == pytest.approx(asked[1].weight.square().tolist(), rel=1e-6)
     plain = BatchStream(graph, 16, seed=0, subsampling=False)
     assert plain[3].weight.tolist() == [1.0] * 16
     assert torch.equal(plain[3].triples, stream[3].triples)

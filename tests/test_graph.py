@@ -284,18 +284,23 @@ def test_subsampling_weights_by_hand():
     assert weights.tolist() == pytest.approx(expected, rel=1e-6)
 
 
-@given(triples())
-def test_query_weights(rows):
-    tails = [(sum((h, r) == (a, b) for a, b, _ in rows) + 3) ** -0.5 for h, r, _ in rows]
-    heads = [(sum((r, t) == (b, c) for _, b, c in rows) + 3) ** -0.5 for _, r, t in rows]
-    assert query_weights(tensor(rows), R, "tail").tolist() == pytest.approx(tails, rel=1e-6)
-    assert query_weights(tensor(rows), R, "head").tolist() == pytest.approx(heads, rel=1e-6)
+POWERS = st.sampled_from([0.5, 0.0, 0.25, 1.0, 2.0])
 
 
-@given(triples())
-def test_subsampling_weights(rows):
+@given(triples(), POWERS)
+def test_query_weights(rows, power):
+    tails = [(sum((h, r) == (a, b) for a, b, _ in rows) + 3) ** -power for h, r, _ in rows]
+    heads = [(sum((r, t) == (b, c) for _, b, c in rows) + 3) ** -power for _, r, t in rows]
+    assert query_weights(tensor(rows), R, "tail", power).tolist() == pytest.approx(tails, rel=1e-6)
+    assert query_weights(tensor(rows), R, "head", power).tolist() == pytest.approx(heads, rel=1e-6)
+    assert torch.equal(query_weights(tensor(rows), R, "tail", 0.5), query_weights(tensor(rows), R, "tail"))
+
+
+@given(triples(), POWERS)
+def test_subsampling_weights(rows, power):
     expected = [
-        (sum((h, r) == (a, b) for a, b, _ in rows) + sum((r, t) == (b, c) for _, b, c in rows) + 6) ** -0.5
+        (sum((h, r) == (a, b) for a, b, _ in rows) + sum((r, t) == (b, c) for _, b, c in rows) + 6) ** -power
         for h, r, t in rows
     ]
-    assert subsampling_weights(tensor(rows), R).tolist() == pytest.approx(expected, rel=1e-6)
+    assert subsampling_weights(tensor(rows), R, power).tolist() == pytest.approx(expected, rel=1e-6)
+    assert torch.equal(subsampling_weights(tensor(rows), R, 0.5), subsampling_weights(tensor(rows), R))

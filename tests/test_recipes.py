@@ -247,6 +247,7 @@ def test_infinity_is_no_setting(key: str) -> None:
         ({"sampler.name": "unifrom"}, "unknown sampler.name 'unifrom'; did you mean 'uniform'?"),
         ({"loss.name": "substitutoin"}, "unknown loss.name 'substitutoin'; did you mean 'substitution'?"),
         ({"sampler.false_negatives": "keep"}, "set sampler.false_negatives=mask"),
+        ({"train.subsampling": False, "train.subsampling_power": 1.0}, "set train.subsampling to true or query"),
         ({"train.keep": "best"}, "set train.valid_every"),
         ({"train.patience": 3}, "set train.valid_every"),
         ({"loss.penalty": "stay-positive"}, "does nothing while loss.penalty_weight is 0"),

@@ -59,12 +59,13 @@ class Batch(NamedTuple):
 Subsampling = bool | Literal["query"]
 
 
-def _weights(graph: KnowledgeGraph, subsampling: Subsampling, device: torch.device | str) -> dict[Side, Tensor]:
+def _weights(graph: KnowledgeGraph, subsampling: Subsampling, power: float) -> dict[Side, Tensor]:
     """Of all positives, float32 ``[T]``, by the side that is corrupted."""
     if subsampling == "query":
-        return {side: query_weights(graph.train, graph.num_relations, side).to(device) for side in SIDES}
-    plain = subsampling_weights(graph.train, graph.num_relations) if subsampling else torch.ones(len(graph.train))
-    return dict.fromkeys(SIDES, plain.to(device))
+        return {side: query_weights(graph.train, graph.num_relations, side, power) for side in SIDES}
+    if subsampling:
+        return dict.fromkeys(SIDES, subsampling_weights(graph.train, graph.num_relations, power))
+    return dict.fromkeys(SIDES, torch.ones(len(graph.train)))
 
 
 class BatchStream:
@@ -77,6 +78,7 @@ class BatchStream:
         subsampling: weight positives by `subsampling_weights`; ``"query"``: by `query_weights` of the side that a batch
             corrupts; False: equally.
         device: where batches live.
+        power: of the counts in these weights.
     """
 
     def __init__(
@@ -86,9 +88,10 @@ class BatchStream:
         seed: int,
         subsampling: Subsampling = True,
         device: torch.device | str = "cpu",
+        power: float = 0.5,
     ) -> None:
         self.triples = graph.train.to(device)
-        self.weights = _weights(graph, subsampling, device)
+        self.weights = {side: found.to(device) for side, found in _weights(graph, subsampling, power).items()}
         self.batch_size = batch_size
         self.seed = seed
         self._shuffles: dict[tuple[Side, int], Tensor] = {}

@@ -275,22 +275,23 @@ def _is_triple(found: object) -> bool:
     return len(found) == 3 and all(isinstance(part, str) for part in found)
 
 
-def subsampling_weights(triples: Tensor, num_relations: int) -> Tensor:
-    """Weights that even out frequent pairs: ``(c(h, r) + c(r, t)) ** -0.5``, float32 ``[n]``.
+def subsampling_weights(triples: Tensor, num_relations: int, power: float = 0.5) -> Tensor:
+    """Weights that even out frequent pairs: ``(c(h, r) + c(r, t)) ** -power``, float32 ``[n]``.
 
     ``c`` is the number of triples that share the pair, plus 3 (the smoothing of the RotatE code, which the EANS
-    paper inherits without saying so).
+    paper inherits without saying so, and its power).
     """
     total = _frequency(triples, num_relations, "tail") + _frequency(triples, num_relations, "head")
-    return torch.rsqrt(total.to(torch.float32))
+    return total.to(torch.float32).pow(-power)
 
 
-def query_weights(triples: Tensor, num_relations: int, side: Side) -> Tensor:
-    """Weights that even out frequent questions for a `side`: ``c(h, r) ** -0.5`` for tails, float32 ``[n]``.
+def query_weights(triples: Tensor, num_relations: int, side: Side, power: float = 0.5) -> Tensor:
+    """Weights that even out frequent questions for a `side`: ``c(h, r) ** -power`` for tails, float32 ``[n]``.
 
-    ``c`` as in `subsampling_weights` (Kamigaito & Hayashi, 2022, who call it unique).
+    ``c`` as in `subsampling_weights` (Kamigaito & Hayashi, 2022, who call it unique). With a power of 1 questions count
+    nearly alike, however many answers they have.
     """
-    return torch.rsqrt(_frequency(triples, num_relations, side).to(torch.float32))
+    return _frequency(triples, num_relations, side).to(torch.float32).pow(-power)
 
 
 def _frequency(triples: Tensor, num_relations: int, side: Side) -> Tensor:

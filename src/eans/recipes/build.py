@@ -56,6 +56,8 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
         )
     if recipe.loss.penalty != "none" and not recipe.loss.penalty_weight:
         raise UsageError(f"loss.penalty '{recipe.loss.penalty}' does nothing while loss.penalty_weight is 0; set it")
+    if recipe.train.subsampling_power != Recipe().train.subsampling_power and not recipe.train.subsampling:
+        raise UsageError("train.subsampling_power does nothing without weights: set train.subsampling to true or query")
     if recipe.train.keep == "best" and not recipe.train.valid_every:
         raise UsageError("train.keep 'best' needs validations: set train.valid_every")
     if recipe.train.patience and not recipe.train.valid_every:
@@ -136,7 +138,9 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         model,
         sampler,
         loss,
-        BatchStream(graph, int(section.batch_size), section.seed, section.subsampling, device),
+        BatchStream(
+            graph, int(section.batch_size), section.seed, section.subsampling, device, section.subsampling_power
+        ),
         schedule,
         penalty=recipe.loss.penalty,
         penalty_weight=recipe.loss.penalty_weight,

@@ -150,7 +150,10 @@ class TrainSection(Section):
     )
     subsampling: bool | Literal["query"] = Field(
         True,
-        description="weight positives by (c(h,r) + c(r,t)) ** -0.5; query: by c ** -0.5 of the pair that is given",
+        description="weight positives by (c(h,r) + c(r,t)) ** -power; query: by c ** -power of the pair that is given",
+    )
+    subsampling_power: Annotated[float, Field(ge=0, le=2)] = Field(
+        0.5, description="power of these weights; query with 1: questions count alike, however many answers they have"
     )
     seed: Count = Field(0, description="fixes every random number")
     log_every: Positive = Field(100, description="steps between log records")

@@ -22,6 +22,8 @@ METHODS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("uniform", ()),
     ("adv", ()),
     ("bernoulli", ()),
+    ("frequency", ()),
+    ("frequency", ("sampler.counted_in=place",)),
     ("nscaching", ()),
     ("nscaching", ("sampler.negatives=256",)),
     ("nscaching", ("sampler.negatives=256", "sampler.cache_lazy=3")),

@@ -34,6 +34,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "softmax": ("softmax",),
     "all": ("all entities", "all entities, N3"),
     "bernoulli": ("Bernoulli",),
+    "frequency": ("frequency", "frequency, by place", "pseudo-typed"),
     "nscaching": ("NSCaching",),
     "kbgan": ("KBGAN",),
     "igan": ("IGAN",),

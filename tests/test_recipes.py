@@ -23,7 +23,7 @@ MODELS = tuple(eans.MODELS)
 METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution", "softmax")
 # Methods that are not the paper's; those with a list of models are for these alone.
 MORE_METHODS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("bernoulli", "nscaching", "kbgan", "igan", "sans", "sans+adv"), MODELS),
+    **dict.fromkeys(("bernoulli", "frequency", "nscaching", "kbgan", "igan", "sans", "sans+adv"), MODELS),
     "stay-positive": ("distmult", "simple"),
     "all": ("distmult", "complex", "simple", "rescal"),
     "all+n3": ("distmult", "complex"),

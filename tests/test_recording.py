@@ -119,6 +119,8 @@ def test_a_generator_that_plays_is_recorded(model: str, method: str) -> None:
     ("method", "options"),
     [
         ("bernoulli", {}),
+        ("frequency", {}),
+        ("frequency", {"counted_in": "place", "frequency_power": 0.0}),
         ("sans", {}),
         ("sans+adv", {"pool_kind": "walks", "walks": 50, "walk_weights": True}),
         ("nscaching", {}),

@@ -41,7 +41,9 @@ class ModelSection(Section):
 
 
 class SamplerSection(Section):
-    name: str = Field("eans", description="uniform, eans, bernoulli, nscaching, kbgan, igan, sans, none or all")
+    name: str = Field(
+        "eans", description="uniform, eans, bernoulli, frequency, nscaching, kbgan, igan, sans, all, none"
+    )
     negatives: Count = Field(64, description="negatives per positive, n; 0 for the samplers none and all")
     known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
         "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
@@ -63,6 +65,12 @@ class SamplerSection(Section):
         "id", description="eans: how entities stand inside a cluster: by id, or as in the line before"
     )
     boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
+    counted_in: Literal["graph", "place"] = Field(
+        "graph", description="frequency: count entities in all triples, or in the same place of the relation's"
+    )
+    frequency_power: Annotated[float, Field(ge=0, le=2)] = Field(
+        1.0, description="frequency: draw by counts to this power; 0: all that occur alike"
+    )
     pool: Positive = Field(20, description="kbgan: uniform candidates per positive that the generator chooses from")
     generator_model: Literal["distmult", "complex"] = Field("distmult", description="kbgan: the generator's model")
     generator_dim: Positive = Field(50, description="kbgan, igan: nominal width of the generator")

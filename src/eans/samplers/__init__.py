@@ -4,6 +4,7 @@ from eans.samplers.base import Negatives, Sampler, StepOutcome
 from eans.samplers.bernoulli import Bernoulli
 from eans.samplers.eans import EANS
 from eans.samplers.everything import Everything
+from eans.samplers.frequency import Frequency
 from eans.samplers.igan import IGAN
 from eans.samplers.kbgan import KBGAN
 from eans.samplers.none import NoNegatives
@@ -15,6 +16,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": Uniform,
     "eans": EANS,
     "bernoulli": Bernoulli,
+    "frequency": Frequency,
     "nscaching": NSCaching,
     "kbgan": KBGAN,
     "igan": IGAN,
@@ -31,6 +33,7 @@ __all__ = [
     "SANS",
     "Bernoulli",
     "Everything",
+    "Frequency",
     "NSCaching",
     "Negatives",
     "NoNegatives",

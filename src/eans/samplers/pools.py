@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eans.errors import UsageError
 from eans.graph import HEAD, TAIL, KnowledgeGraph
+from eans.samplers.lists import Lists, ends_of
 
 MEGABYTE = 2**20
 # Numbers of one block's [E, entities] frontier, or of the ends of its walks that start anew: small enough for a cache.
@@ -40,31 +41,12 @@ class Edges(NamedTuple):
         return self.starts.diff()
 
 
-class Pools(NamedTuple):
-    """A pool of candidates per entity: ``ids[starts[e] : starts[e + 1]]``, ascending; empty for isolated entities.
-
-    Attributes:
-        ids: int32 ``[K]``.
-        starts: int64 ``[E + 1]``.
-        sums: int64 ``[K + 1]``: weights added up from the first pool on, so candidate i weighs
-            ``sums[i + 1] - sums[i]``; None where all weigh the same.
-    """
-
-    ids: Tensor
-    starts: Tensor
-    sums: Tensor | None
-
-
 def edges(graph: KnowledgeGraph) -> Edges:
     """The undirected training graph; a loop makes an entity its own neighbour."""
     size = graph.num_entities
     head, tail = graph.train[:, HEAD], graph.train[:, TAIL]
     keys = torch.unique(torch.cat([head * size + tail, tail * size + head]))
-    return Edges(keys % size, _starts(torch.bincount(keys // size, minlength=size)))
-
-
-def _starts(counts: Tensor) -> Tensor:
-    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    return Edges(keys % size, ends_of(torch.bincount(keys // size, minlength=size)))
 
 
 def _blocks(sources: Tensor, numbers_per_source: int, one_step_at_a_time: bool) -> Iterator[Tensor]:
@@ -186,8 +168,8 @@ def build_pools(
     limit: int,
     memory_mb: int,
     seed: int,
-) -> Pools:
-    """The pool of every entity.
+) -> Lists:
+    """The pool of every entity; none of those that have no neighbours.
 
     Args:
         graph: its training triples are the edges.
@@ -228,4 +210,4 @@ def build_pools(
                 f"the pools of sampler 'sans' take more than sampler.pool_memory_mb = {memory_mb}; lower "
                 f"sampler.pool_limit or sampler.{'walks' if walks else 'hops'}, or allow more"
             )
-    return Pools(torch.cat(parts), _starts(counts), _starts(torch.cat(weights)) if weighted else None)
+    return Lists(torch.cat(parts), ends_of(counts), ends_of(torch.cat(weights)) if weighted else None)

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from eans import kernels
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, Side, column, opposite
-from eans.samplers.base import Draw, Sampler
+from eans.samplers.lists import ListSampler
 from eans.samplers.pools import build_pools
 
 PoolKind = Literal["hops", "walks"]
-# Rounds of uniform draws for what resampling leaves; six are enough unless most of all entities are known answers.
-UNIFORM_ROUNDS = 6
 
 
-class SANS(Sampler):
+class SANS(ListSampler):
     """Uniform, or by visits, over a pool of entities around the kept one, with replacement.
 
     With A the undirected, relation-blind adjacency matrix of the training graph, the pool of entity e is
@@ -31,12 +27,7 @@ class SANS(Sampler):
     ``walks``: the distinct ends of random walks of k steps, each from e; without `walk_restart` from the end of the
     walk before, which makes the pool a sample of all that can be reached.
 
-    Pools are made once, and again when a run is resumed: they follow from the graph and the options, so the checkpoint
-    does not hold them. Memory: 4 bytes per candidate, 12 with weights, and 8 per entity. An entity without neighbours
-    has no pool; all entities are candidates there. In training that does not occur.
-
-    A pool may hold little but known answers. With `false_negatives` "resample", what is still one after the usual
-    rounds is replaced by uniform draws; what is one even then is labelled.
+    Pools are lists that stay (`ListSampler`). An entity without neighbours has none; in training that does not occur.
 
     Args:
         graph, negatives, options: see `Sampler`.
@@ -49,12 +40,6 @@ class SANS(Sampler):
         pool_seed: of the walks and of that choice.
         pool_memory_mb: bound on all pools together; beyond it the sampler refuses.
     """
-
-    resample_rounds = 4  # a pool that has little else is not searched for long: uniform draws follow
-
-    ids: Tensor
-    starts: Tensor
-    sums: Tensor | None
 
     def __init__(
         self,
@@ -76,54 +61,7 @@ class SANS(Sampler):
         if not walk_restart and pool_kind != "walks":
             raise UsageError("sampler.walk_restart says where walks start: set sampler.pool_kind=walks")
         ends = walks if pool_kind == "walks" else 0
-        pools = build_pools(graph, hops, ends, walk_restart, walk_weights, pool_limit, pool_memory_mb, pool_seed)
-        self.register_buffer("ids", pools.ids, persistent=False)
-        self.register_buffer("starts", pools.starts, persistent=False)
-        self.register_buffer("sums", pools.sums, persistent=False)
-        # Rounds of a binary search through the largest pool.
-        self.rounds = int(pools.starts.diff().max()).bit_length()
+        self.hold(build_pools(graph, hops, ends, walk_restart, walk_weights, pool_limit, pool_memory_mb, pool_seed))
 
-    def memory(self) -> int:
-        """The pools, which are no part of the checkpoint."""
-        return sum(buffer.nbytes for buffer in self.buffers())
-
-    def _bounds(self, triples: Tensor, side: Side) -> tuple[Tensor, Tensor]:
-        """Where the pools of the kept entities begin and end: int64 ``[B, 1]`` each."""
-        kept = triples[:, column(opposite(side)), None]
-        return self.starts[kept], self.starts[kept + 1]
-
-    def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
-        lots = torch.rand(len(triples), self.negatives, generator=generator, device=triples.device)
-        if self.sums is None:
-            kept = triples[:, column(opposite(side))]
-            return kernels.pick(self.ids, self.starts, kept, lots, self.num_entities)
-        start, stop = self._bounds(triples, side)
-        empty = start == stop
-        low = self.sums[start]
-        size = torch.where(empty, self.num_entities, self.sums[stop] - low)
-        # A product close to the size may round up to it.
-        chosen = torch.minimum((lots * size).long(), size - 1)
-        place = torch.searchsorted(self.sums, low + chosen, right=True) - 1
-        # Where there is no pool, the number that was chosen is an entity; the place that is read then means nothing.
-        return torch.where(empty, chosen, self.ids[place.clamp(max=len(self.ids) - 1)].long())
-
-    def redraws(self, side: Side, generator: torch.Generator) -> list[tuple[int, Draw]]:
-        return [*super().redraws(side, generator), (UNIFORM_ROUNDS, lambda triples: self.uniform(triples, generator))]
-
-    def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
-        """``-log |pool|`` (or the log share of visits) inside the pool, ``-inf`` outside: ``[B, N]``."""
-        start, stop = self._bounds(triples, side)
-        last = len(self.ids) - 1
-        low, high = start.expand_as(entities), stop.expand_as(entities)
-        for _ in range(self.rounds):  # pools are sorted
-            middle = (low + high) // 2
-            below = (middle < high) & (self.ids[middle.clamp(max=last)] < entities)
-            low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
-        inside = (low < stop) & (self.ids[low.clamp(max=last)] == entities)
-        if self.sums is None:
-            weight, total = torch.ones_like(entities), stop - start
-        else:
-            at = low.clamp(max=last)
-            weight, total = self.sums[at + 1] - self.sums[at], self.sums[stop] - self.sums[start]
-        share = torch.where(inside, weight, 0) / total
-        return torch.where(start == stop, 1.0 / self.num_entities, share).log()
+    def list_of(self, triples: Tensor, side: Side) -> Tensor:
+        return triples[:, column(opposite(side))]

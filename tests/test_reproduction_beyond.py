@@ -91,6 +91,7 @@ def test_questions_and_their_runs() -> None:
         "Width of the tables": 4,
         "Known answers among Gaussian draws": 2,
         "Walks of SANS": 7,
+        "Negatives by degree": 3,
         "Which side is replaced": 3,
         "Log-sigmoid or hinge": 2,
         "The last weights, or the best validated ones": 4,

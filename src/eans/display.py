@@ -55,12 +55,13 @@ class TrainingDisplay:
     def listener(self) -> Listener:
         return Listener(self.on_start, self.on_log, self.on_tick, self.on_ranking, lambda: self.stop.asked)
 
-    def _task(self, name: str, total: int) -> TaskID:
+    def _task(self, name: str, total: int | None) -> TaskID:
         if name not in self.tasks:
             self.tasks[name] = self.bar.add_task(name, total=total, note="")
         return self.tasks[name]
 
     def on_start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
+        self._is_prepared()
         self.steps = trainer.schedule.steps
         weights = sum(parameter.numel() for parameter in trainer.model.parameters())
         model, sampler, section = recipe.model, recipe.sampler, recipe.train
@@ -75,6 +76,10 @@ class TrainingDisplay:
             self.console.print(f"resuming at step {trainer.completed:,}")
         if self.live:
             self.bar.update(self._task("training", self.steps), completed=trainer.completed)
+
+    def _is_prepared(self) -> None:
+        if "preparing" in self.tasks:
+            self.bar.remove_task(self.tasks.pop("preparing"))
 
     def on_tick(self, step: int) -> None:
         if self.live:
@@ -108,7 +113,12 @@ class TrainingDisplay:
         """Show the bar; turn Ctrl-C and SIGTERM into an orderly stop with the state saved."""
         try:
             with self.stop.caught(), self.bar:
-                yield
+                if self.live:
+                    self._task("preparing", None)  # samplers may take a while to make what they draw from
+                try:
+                    yield
+                finally:
+                    self._is_prepared()
         except (Interrupted, KeyboardInterrupt) as interruption:
             what = str(interruption) or "stopped at once"
             raise Interrupted(f"{what}; continue with: {RunFolder(path).resume_command}") from None

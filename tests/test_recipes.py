@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import eans
 from eans.errors import UsageError
-from eans.graph import KnowledgeGraph, Vocabulary
+from eans.graph import SIDES, KnowledgeGraph, Vocabulary, query_weights
 from eans.recipes import Recipe, all_keys, default_for, load, names, to_toml
 from eans.recipes.build import build_plan, build_trainer, resolve
 from eans.samplers import SAMPLERS, Sampler
@@ -238,6 +239,14 @@ def test_wrong_overrides(text: str, message: str) -> None:
 def test_infinity_is_no_setting(key: str) -> None:
     with pytest.raises(UsageError):
         load("default", [f"{key}=inf"])
+
+
+def test_weights_of_positives_are_those_of_the_recipe() -> None:
+    graph = ring_graph()
+    overrides = {"train.subsampling": "query", "train.subsampling_power": 1.0}
+    weights = build_trainer(resolve(load("default/transe/uniform", overrides), graph), graph).stream.weights
+    for side in SIDES:
+        assert torch.equal(weights[side], query_weights(graph.train, graph.num_relations, side, 1.0))
 
 
 @pytest.mark.parametrize(

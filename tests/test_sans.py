@@ -174,7 +174,7 @@ def test_memory_is_bounded(make_graph):
 def test_weights_need_walks(graph):
     with pytest.raises(UsageError, match=r"set sampler\.pool_kind=walks"):
         SANS(graph, 4, walk_weights=True)
-    with pytest.raises(UsageError, match=r"walk_restart says where walks start: set sampler\.pool_kind=walks"):
+    with pytest.raises(UsageError, match=r"set sampler\.pool_kind=walks, or sampler\.walk_restart=true"):
         SANS(graph, 4, walk_restart=False)
 
 

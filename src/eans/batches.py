@@ -59,13 +59,17 @@ class Batch(NamedTuple):
 Subsampling = bool | Literal["query"]
 
 
-def _weights(graph: KnowledgeGraph, subsampling: Subsampling, power: float) -> dict[Side, Tensor]:
+def _weights(
+    graph: KnowledgeGraph, subsampling: Subsampling, power: float, device: torch.device | str
+) -> dict[Side, Tensor]:
     """Of all positives, float32 ``[T]``, by the side that is corrupted."""
+    relations = graph.num_relations
     if subsampling == "query":
-        return {side: query_weights(graph.train, graph.num_relations, side, power) for side in SIDES}
-    if subsampling:
-        return dict.fromkeys(SIDES, subsampling_weights(graph.train, graph.num_relations, power))
-    return dict.fromkeys(SIDES, torch.ones(len(graph.train)))
+        return {side: query_weights(graph.train, relations, side, power).to(device) for side in SIDES}
+    alike = torch.ones(len(graph.train))
+    return dict.fromkeys(
+        SIDES, (subsampling_weights(graph.train, relations, power) if subsampling else alike).to(device)
+    )
 
 
 class BatchStream:
@@ -91,7 +95,7 @@ class BatchStream:
         power: float = 0.5,
     ) -> None:
         self.triples = graph.train.to(device)
-        self.weights = {side: found.to(device) for side, found in _weights(graph, subsampling, power).items()}
+        self.weights = _weights(graph, subsampling, power, device)
         self.batch_size = batch_size
         self.seed = seed
         self._shuffles: dict[tuple[Side, int], Tensor] = {}

@@ -61,7 +61,7 @@ class TrainingDisplay:
         return self.tasks[name]
 
     def on_start(self, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
-        self._is_prepared()
+        self._end_preparing()
         self.steps = trainer.schedule.steps
         weights = sum(parameter.numel() for parameter in trainer.model.parameters())
         model, sampler, section = recipe.model, recipe.sampler, recipe.train
@@ -77,7 +77,7 @@ class TrainingDisplay:
         if self.live:
             self.bar.update(self._task("training", self.steps), completed=trainer.completed)
 
-    def _is_prepared(self) -> None:
+    def _end_preparing(self) -> None:
         if "preparing" in self.tasks:
             self.bar.remove_task(self.tasks.pop("preparing"))
 
@@ -118,7 +118,7 @@ class TrainingDisplay:
                 try:
                     yield
                 finally:
-                    self._is_prepared()
+                    self._end_preparing()
         except (Interrupted, KeyboardInterrupt) as interruption:
             what = str(interruption) or "stopped at once"
             raise Interrupted(f"{what}; continue with: {RunFolder(path).resume_command}") from None

@@ -1,7 +1,7 @@
 """Negatives by frequency: entities that occur often in the graph, or beside a relation, are drawn often.
 
-Uniform negatives are mostly entities that hardly occur, and easy to tell from an answer. LibKGE, DGL-KE and Marius can
-draw by frequency or degree; PyKEEN and TorchKGE can draw what occurs in the same place of a relation (pseudo-typed).
+Uniform negatives are mostly entities that hardly occur, and easy to tell from an answer. DGL-KE and Marius can draw by
+degree, PyKEEN and TorchKGE what occurs in the same place of a relation (pseudo-typed).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, column
-from eans.samplers.lists import Lists, ListSampler, ends_of
+from eans.samplers.lists import Lists, ListSampler, offsets
 
 CountedIn = Literal["graph", "place"]
 SCALE = 2**16  # weights are whole numbers; powers of counts are rounded to fractions of one
@@ -35,9 +35,9 @@ def count_lists(graph: KnowledgeGraph, counted_in: CountedIn, power: float) -> L
         keys = torch.cat(places) * size + torch.cat(ends)
         number = 2 * graph.num_relations
     found, counts = torch.unique(keys, return_counts=True)
-    starts = ends_of(torch.bincount(found // size, minlength=number))
-    weights = (counts.double().pow(power) * (1 if power == 1.0 else SCALE)).round().long()
-    return Lists((found % size).int(), starts, ends_of(weights) if power else None)
+    starts = offsets(torch.bincount(found // size, minlength=number))
+    weights = (counts.double().pow(power) * (1 if power.is_integer() else SCALE)).round().long()
+    return Lists((found % size).int(), starts, offsets(weights))
 
 
 class Frequency(ListSampler):

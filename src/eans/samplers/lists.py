@@ -31,8 +31,8 @@ class Lists(NamedTuple):
     sums: Tensor | None
 
 
-def ends_of(counts: Tensor) -> Tensor:
-    """Where each of several runs of so many begins, and where the last one ends: int64 ``[n + 1]``."""
+def offsets(counts: Tensor) -> Tensor:
+    """Where each of n runs of so many begins, and where the last one ends: int64 ``[n + 1]``."""
     return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
 
 

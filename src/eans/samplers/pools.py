@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eans.errors import UsageError
 from eans.graph import HEAD, TAIL, KnowledgeGraph
-from eans.samplers.lists import Lists, ends_of
+from eans.samplers.lists import Lists, offsets
 
 MEGABYTE = 2**20
 # Numbers of one block's [E, entities] frontier, or of the ends of its walks that start anew: small enough for a cache.
@@ -46,7 +46,7 @@ def edges(graph: KnowledgeGraph) -> Edges:
     size = graph.num_entities
     head, tail = graph.train[:, HEAD], graph.train[:, TAIL]
     keys = torch.unique(torch.cat([head * size + tail, tail * size + head]))
-    return Edges(keys % size, ends_of(torch.bincount(keys // size, minlength=size)))
+    return Edges(keys % size, offsets(torch.bincount(keys // size, minlength=size)))
 
 
 def _blocks(sources: Tensor, numbers_per_source: int, one_step_at_a_time: bool) -> Iterator[Tensor]:
@@ -210,4 +210,4 @@ def build_pools(
                 f"the pools of sampler 'sans' take more than sampler.pool_memory_mb = {memory_mb}; lower "
                 f"sampler.pool_limit or sampler.{'walks' if walks else 'hops'}, or allow more"
             )
-    return Lists(torch.cat(parts), ends_of(counts), ends_of(torch.cat(weights)) if weighted else None)
+    return Lists(torch.cat(parts), offsets(counts), offsets(torch.cat(weights)) if weighted else None)

@@ -59,7 +59,9 @@ class SANS(ListSampler):
         if walk_weights and pool_kind != "walks":
             raise UsageError("sampler.walk_weights counts visits of walks: set sampler.pool_kind=walks")
         if not walk_restart and pool_kind != "walks":
-            raise UsageError("sampler.walk_restart says where walks start: set sampler.pool_kind=walks")
+            raise UsageError(
+                "sampler.walk_restart=false is for walks: set sampler.pool_kind=walks, or sampler.walk_restart=true"
+            )
         ends = walks if pool_kind == "walks" else 0
         self.hold(build_pools(graph, hops, ends, walk_restart, walk_weights, pool_limit, pool_memory_mb, pool_seed))
 

@@ -105,10 +105,14 @@ def test_records_of_recipes_that_have_changed_are_found(plain: dict[str, Any]) -
 
 
 def test_the_records_are_of_the_recipes_as_they_are() -> None:
-    """As far as graphs are on this machine: a hash needs the graph."""
-    assert [
-        record.spec.settings for record in outdated(read_records(Path(__file__).parents[1] / "records/paper").values())
-    ] == []
+    """Those of whole runs and of short trials, as far as graphs are on this machine: a hash needs the graph."""
+    folder = Path(__file__).parents[1] / "records"
+    records = list(read_records(folder / "paper").values())
+    for name in ("best-trials", "choice-trials", "sans-pools"):
+        lines = (folder / f"{name}.jsonl").read_text("utf-8").splitlines()
+        records += [Record(f"{name}.jsonl:{place}", json.loads(line)) for place, line in enumerate(lines, 1)]
+        assert "recipe_hash" in records[-1].content
+    assert [(record.file, record.spec.settings) for record in outdated(records)] == []
 
 
 @pytest.mark.usefixtures("analysis")

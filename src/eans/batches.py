@@ -66,10 +66,8 @@ def _weights(
     relations = graph.num_relations
     if subsampling == "query":
         return {side: query_weights(graph.train, relations, side, power).to(device) for side in SIDES}
-    alike = torch.ones(len(graph.train))
-    return dict.fromkeys(
-        SIDES, (subsampling_weights(graph.train, relations, power) if subsampling else alike).to(device)
-    )
+    plain = subsampling_weights(graph.train, relations, power) if subsampling else torch.ones(len(graph.train))
+    return dict.fromkeys(SIDES, plain.to(device))
 
 
 class BatchStream:

@@ -148,7 +148,7 @@ def protocol(records: Sequence[Record]) -> str:
     ranking = wrapped(
         "Filtered ranking of both sides of every test triple against"
         f" {' or '.join(sorted({record['protocol']['candidates'] for record in records}))}; train, valid and test"
-        f" are filtered; {' and '.join(ties)} ties; the weights of the last step, unless a setting says otherwise."
+        f" are filtered; {' and '.join(ties)} ties; the weights of the last step, unless a recipe or a setting says otherwise."
         f" {len(records)} {'run' if len(records) == 1 else 'runs'} in the records: {device_time}."
         " Runs that share a device take longer each."
     )

@@ -148,8 +148,8 @@ def protocol(records: Sequence[Record]) -> str:
     ranking = wrapped(
         "Filtered ranking of both sides of every test triple against"
         f" {' or '.join(sorted({record['protocol']['candidates'] for record in records}))}; train, valid and test"
-        f" are filtered; {' and '.join(ties)} ties; the weights of the last step, unless a recipe or a setting says otherwise."
-        f" {len(records)} {'run' if len(records) == 1 else 'runs'} in the records: {device_time}."
+        f" are filtered; {' and '.join(ties)} ties; the weights of the last step, unless a recipe or a setting says"
+        f" otherwise. {len(records)} {'run' if len(records) == 1 else 'runs'} in the records: {device_time}."
         " Runs that share a device take longer each."
     )
     return "\n\n".join([ranking, training_times(records), versions(records)])

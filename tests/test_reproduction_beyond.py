@@ -101,7 +101,7 @@ def test_questions_and_their_runs() -> None:
         "Weight of the L3 penalty": 4,
         "Weight of the N3 penalty": 3,
         "N3 or DURA": 2,
-        "Weights of positives": 9,
+        "Weights of positives": 8,
         "Relation prediction": 2,
         "Dropout of queries": 1,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +22,9 @@ class _CubedSizes(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, coordinates: Tensor) -> Tensor:
-        sizes: Tensor = torch.linalg.vector_norm(coordinates, dim=1)
+        first, *others = coordinates.unbind(1)
+        # PyTorch's own norm over a dimension in the middle takes a hundred times as long on a CPU.
+        sizes = functools.reduce(torch.hypot, others, first.abs())
         ctx.save_for_backward(coordinates, sizes)
         return sizes.pow(3).sum()
 

@@ -53,6 +53,9 @@ def test_counts_by_hand() -> None:
     assert lists.starts.tolist() == [0, 4]
     assert lists.sums is not None
     assert lists.sums.diff().tolist() == [4, 1, 2, 1]  # a loop has two ends
+    whole = count_lists(graph, "graph", 1)  # an int does as well
+    assert whole.sums is not None
+    assert torch.equal(whole.sums, lists.sums)
     lists = count_lists(graph, "place", 1.0)
     assert lists.sums is not None
     runs = list(zip(lists.starts.tolist(), lists.starts.tolist()[1:], strict=False))

@@ -36,7 +36,7 @@ def count_lists(graph: KnowledgeGraph, counted_in: CountedIn, power: float) -> L
         number = 2 * graph.num_relations
     found, counts = torch.unique(keys, return_counts=True)
     starts = offsets(torch.bincount(found // size, minlength=number))
-    weights = (counts.double().pow(power) * (1 if power.is_integer() else SCALE)).round().long()
+    weights = (counts.double().pow(power) * (1 if float(power).is_integer() else SCALE)).round().long()
     return Lists((found % size).int(), starts, offsets(weights))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eans.batches import Batch, BatchStream, mix
-from eans.graph import KnowledgeGraph, query_weights, subsampling_weights
+from eans.graph import KnowledgeGraph, answer_weights, query_weights, subsampling_weights
 
 
 def line(size: int) -> KnowledgeGraph:
@@ -86,10 +86,13 @@ def test_weights_belong_to_their_triples(make_graph):
         batch = stream[step]
         assert batch.weight.tolist() == [weight[row] for row in rows(batch)]
     asked = BatchStream(graph, 16, seed=0, subsampling="query")
+    answered = BatchStream(graph, 16, seed=0, subsampling="answer")
     for step, side in ((0, "tail"), (1, "head")):
-        found = dict(zip(map(tuple, graph.train.tolist()), query_weights(graph.train, 2, side).tolist(), strict=True))
-        assert asked[step].side == side
-        assert asked[step].weight.tolist() == [found[row] for row in rows(asked[step])]
+        by_query, by_answer = query_weights(graph.train, 2, side), answer_weights(graph.train, side)
+        for stream_of_side, expected in ((asked, by_query), (answered, by_answer)):
+            found = dict(zip(map(tuple, graph.train.tolist()), expected.tolist(), strict=True))
+            assert stream_of_side[step].side == side
+            assert stream_of_side[step].weight.tolist() == [found[row] for row in rows(stream_of_side[step])]
     alike = BatchStream(graph, 16, seed=0, subsampling="query", power=1.0)
     assert alike[1].weight.tolist() == pytest.approx(asked[1].weight.square().tolist(), rel=1e-6)
     plain = BatchStream(graph, 16, seed=0, subsampling=False)

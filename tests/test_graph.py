@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -18,6 +19,7 @@ from eans.graph import (
     KnowledgeGraph,
     TripleIndex,
     Vocabulary,
+    answer_weights,
     column,
     opposite,
     query_weights,
@@ -294,6 +296,23 @@ def test_query_weights(rows, power):
     assert query_weights(tensor(rows), R, "tail", power).tolist() == pytest.approx(tails, rel=1e-6)
     assert query_weights(tensor(rows), R, "head", power).tolist() == pytest.approx(heads, rel=1e-6)
     assert torch.equal(query_weights(tensor(rows), R, "tail", 0.5), query_weights(tensor(rows), R, "tail"))
+
+
+@given(triples(), POWERS)
+def test_answer_weights(rows, power):
+    count = Counter(end for h, _, t in rows for end in (h, t))
+    most = max(count.values())
+    for side, end in (("head", 0), ("tail", 2)):
+        expected = [0.1 + 0.9 * (count[row[end]] / most) ** power for row in rows]
+        assert answer_weights(tensor(rows), side, power).tolist() == pytest.approx(expected, rel=1e-6)
+    assert torch.equal(answer_weights(tensor(rows), "tail", 0.5), answer_weights(tensor(rows), "tail"))
+
+
+def test_answer_weights_by_hand():
+    """Entity 0 occurs four times, 1 twice: as answers they weigh 1 and .55, and one that occurs once .325."""
+    rows = [(0, 0, 1), (0, 0, 2), (0, 1, 1), (3, 0, 0)]
+    assert answer_weights(tensor(rows), "tail", 1.0).tolist() == pytest.approx([0.55, 0.325, 0.55, 1.0])
+    assert answer_weights(tensor(rows), "head", 1.0).tolist() == pytest.approx([1.0, 1.0, 1.0, 0.325])
 
 
 @given(triples(), POWERS)

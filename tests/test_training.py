@@ -159,6 +159,7 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
         {"train__subsampling": False},
         {"train__subsampling": "query"},
         {"train__subsampling": "query", "train__subsampling_power": 1.0},
+        {"train__subsampling": "answer"},
         {"train__optimizer": "adagrad", "train__lr_decay": "linear"},
         {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_weights": True},
         {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_restart": False},

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eans import kernels
-from eans.graph import SIDES, KnowledgeGraph, Side, column, query_weights, subsampling_weights
+from eans.graph import SIDES, KnowledgeGraph, Side, answer_weights, column, query_weights, subsampling_weights
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
     weight: Tensor
 
 
-Subsampling = bool | Literal["query"]
+Subsampling = bool | Literal["query", "answer"]
 
 
 def _weights(
@@ -66,6 +66,8 @@ def _weights(
     relations = graph.num_relations
     if subsampling == "query":
         return {side: query_weights(graph.train, relations, side, power).to(device) for side in SIDES}
+    if subsampling == "answer":
+        return {side: answer_weights(graph.train, side, power).to(device) for side in SIDES}
     plain = subsampling_weights(graph.train, relations, power) if subsampling else torch.ones(len(graph.train))
     return dict.fromkeys(SIDES, plain.to(device))
 
@@ -77,8 +79,8 @@ class BatchStream:
         graph: where the triples come from.
         batch_size: B; a graph with fewer triples repeats them within a batch.
         seed: fixes the shuffles.
-        subsampling: weight positives by `subsampling_weights`; ``"query"``: by `query_weights` of the side that a batch
-            corrupts; False: equally.
+        subsampling: weight positives by `subsampling_weights`; ``"query"`` and ``"answer"``: by `query_weights` or
+            `answer_weights` of the side that a batch corrupts; False: equally.
         device: where batches live.
         power: of the counts in these weights.
     """

@@ -294,6 +294,17 @@ def query_weights(triples: Tensor, num_relations: int, side: Side, power: float 
     return _frequency(triples, num_relations, side).to(torch.float32).pow(-power)
 
 
+def answer_weights(triples: Tensor, side: Side, power: float = 0.5) -> Tensor:
+    """Weights that favour frequent answers: ``0.1 + 0.9 (c(a) / max c) ** power``, float32 ``[n]``.
+
+    ``c`` is how often an entity occurs as a head or a tail, and the answer ``a`` is the entity at the `side`. The
+    authors of DURA (Zhang et al., 2020) weigh positives so in their code, with a power of 1.
+    """
+    counts = torch.bincount(triples[:, [HEAD, TAIL]].flatten()).to(torch.float32)
+    share = counts[triples[:, column(side)]] / counts.amax()
+    return 0.1 + 0.9 * share.pow(power)
+
+
 def _frequency(triples: Tensor, num_relations: int, side: Side) -> Tensor:
     """How many triples share each one's question for the `side`, and 3 more: int64 ``[n]``."""
     inverse: Tensor

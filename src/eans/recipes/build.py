@@ -57,7 +57,9 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     if recipe.loss.penalty != "none" and not recipe.loss.penalty_weight:
         raise UsageError(f"loss.penalty '{recipe.loss.penalty}' does nothing while loss.penalty_weight is 0; set it")
     if recipe.train.subsampling_power != Recipe().train.subsampling_power and not recipe.train.subsampling:
-        raise UsageError("train.subsampling_power does nothing without weights: set train.subsampling to true or query")
+        raise UsageError(
+            "train.subsampling_power does nothing without weights: set train.subsampling to true, query or answer"
+        )
     if recipe.train.keep == "best" and not recipe.train.valid_every:
         raise UsageError("train.keep 'best' needs validations: set train.valid_every")
     if recipe.train.patience and not recipe.train.valid_every:

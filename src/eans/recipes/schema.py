@@ -156,9 +156,10 @@ class TrainSection(Section):
     rows: Literal["float32", "bfloat16"] = Field(
         "float32", description="on a GPU, read candidate rows rounded to bfloat16: faster, less exact"
     )
-    subsampling: bool | Literal["query"] = Field(
+    subsampling: bool | Literal["query", "answer"] = Field(
         True,
-        description="weight positives by (c(h,r) + c(r,t)) ** -power; query: by c ** -power of the pair that is given",
+        description="weight positives by (c(h,r) + c(r,t)) ** -power; query: by c ** -power of the pair that is given; "
+        "answer: by .1 + .9 (c / max c) ** power, c the times that the entity asked for occurs",
     )
     subsampling_power: Annotated[float, Field(ge=0, le=2)] = Field(
         0.5, description="power of these weights; query with 1: questions count alike, however many answers they have"

@@ -90,7 +90,7 @@ def test_questions_and_their_runs() -> None:
         "TransD's projection of relations": 4,
         "Width of the tables": 5,
         "Known answers among Gaussian draws": 2,
-        "Walks of SANS": 7,
+        "Walks of SANS": 9,
         "Negatives by degree": 3,
         "Which side is replaced": 3,
         "Log-sigmoid or hinge": 2,

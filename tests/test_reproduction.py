@@ -18,6 +18,7 @@ from eans.reproduction.columns import seeds, times
 from eans.reproduction.layouts import FULL, LAYOUTS
 from eans.reproduction.plan import make_plan, missing, working_folder
 from eans.reproduction.published import read_published
+from eans.reproduction.records import find_record
 from eans.reproduction.report import summary
 from eans.reproduction.selection import drawn_from, read_cells
 from eans.reproduction.tables import AS_GOOD, AS_NEAR
@@ -192,6 +193,7 @@ def test_only_filters_by_any_field() -> None:
         (([], "negatives=3"), "no cell has negatives=3 (one of 1, 16, 4, 8)"),
         (([], "model"), "'model' is not key=value"),
         ((["ablation"], "model=transe"), "no cell of ablation fulfils"),
+        (([], "question=kmeans"), "fulfils --only question=kmeans; name a table that has one: choices"),
     ],
 )
 def test_mistakes_in_a_choice_are_one_line(
@@ -318,11 +320,14 @@ def test_a_record_of_a_recipe_that_was_renamed(tmp_path: Path) -> None:
     assert read_records(tmp_path)[spec]["run_as"] == before
 
 
-def test_two_records_of_one_run(tmp_path: Path) -> None:
-    record = keep(tmp_path, RunSpec("a/b/c"))
-    (tmp_path / "copy.json").write_bytes((tmp_path / record.file).read_bytes())
-    with pytest.raises(RunError, match="records of the same run"):
+def test_a_record_under_the_name_of_another_run(tmp_path: Path) -> None:
+    record, other = keep(tmp_path, RunSpec("a/b/c")), RunSpec("a/b/d")
+    (tmp_path / f"{other.name}.json").write_bytes((tmp_path / record.file).read_bytes())
+    message = f"{other.name}.json is the record of a/b/c seed=0; rename it to {record.file} or delete it"
+    with pytest.raises(RunError, match=re.escape(message)):
         read_records(tmp_path)
+    with pytest.raises(RunError, match=re.escape(message)):
+        find_record(tmp_path, other)
 
 
 def test_no_folder_has_no_records(tmp_path: Path) -> None:

@@ -399,7 +399,7 @@ def test_a_page_links_figures_it_can_draw(tmp_path: Path, capsys: pytest.Capture
 
 def test_notes_belong_to_tables() -> None:
     notes = page.read_notes()
-    assert set(notes) <= {"general", *TABLES}
+    assert set(notes) <= {"words", "general", *TABLES}
     assert all(notes.values())
     text = page.render(CELLS, {}, Path("records/paper"))
     assert all(body in text for body in notes.values())

@@ -82,11 +82,11 @@ def reproduce_with_display(
         print(f"eans: note: {old}", file=sys.stderr)
     if dry_run:
         return True
-    for folder in (records, working) if todo else ():  # once, not at the end of every run
-        make_folder(folder, "choose another --records")
     with download_bar() as report:  # a graph that cannot be had should not cost an hour first
         for name in sorted(filter(data.is_registered, {graphs[run.spec] for run in todo})):
             data.get(name, progress=report)
+    for folder in (records, working) if todo else ():  # once, not at the end of every run
+        make_folder(folder, "choose another --records")
     from_here = all(guess is not None and guess.hardware == hardware for guess in estimates.values())
     work = needed if any(needed.values()) else {run.spec: units_left(run.spec, run.saved) or None for run in todo}
     display = RunsDisplay(todo, Forecast(work, BELIEF if from_here else 0.0))

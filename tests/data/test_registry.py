@@ -88,6 +88,9 @@ class Handler(BaseHTTPRequestHandler):
             super().handle()
 
 
+BY_HAND = "set EANS_DATA to a folder and put the files into toy/ there"
+
+
 @pytest.fixture(autouse=True)
 def _no_outside(monkeypatch, tmp_path):
     """No test reaches the user's own folders or the network by accident."""
@@ -172,7 +175,7 @@ def test_progress_without_a_length(server):
 def test_missing_on_the_server(server, tmp_path):
     del server.files["/mirror/TOY/valid.txt"]
     url = f"{server.url}/TOY/valid.txt"
-    assert error_of() == f"{url}: the server answered HTTP 404; try again later or put the files into $EANS_DATA/toy/"
+    assert error_of() == f"{url}: the server answered HTTP 404; try again later or {BY_HAND}"
     assert files(tmp_path / "cache") == ["train.txt"]
     assert info("toy").folder is None
     server.files["/mirror/TOY/valid.txt"] = SERVED["valid"]
@@ -191,7 +194,7 @@ def test_truncated_body(server, tmp_path, length):
         "the connection broke before the end" if length == "announced" else "the 100000 bytes received have SHA-256"
     )
     assert expected in message
-    assert message.endswith("; try again or put the files into $EANS_DATA/toy/")
+    assert message.endswith(f"; try again or {BY_HAND}")
     assert files(tmp_path) == []
 
 
@@ -200,7 +203,7 @@ def test_wrong_hash(server, tmp_path):
     found, expected = digest(TEXT["train"])[:12], digest(SERVED["train"])[:12]
     assert error_of() == (
         f"{server.url}/TOY/train.txt: the 180000 bytes received have SHA-256 {found}… instead of {expected}…; "
-        "try again or put the files into $EANS_DATA/toy/"
+        f"try again or {BY_HAND}"
     )
     assert files(tmp_path) == []
 
@@ -240,7 +243,7 @@ def test_no_network(monkeypatch, tmp_path):
         port = probe.getsockname()[1]
     monkeypatch.setenv("EANS_MIRROR", f"http://127.0.0.1:{port}")
     url = f"http://127.0.0.1:{port}/TOY/train.txt"
-    assert error_of() == f"{url}: the connection failed; check the network or put the files into $EANS_DATA/toy/"
+    assert error_of() == f"{url}: the connection failed; check the network or {BY_HAND}"
     assert files(tmp_path) == []
 
 
@@ -249,7 +252,7 @@ def test_address_that_is_none(monkeypatch):
     monkeypatch.setenv("EANS_MIRROR", "nonsense")
     message = error_of()
     assert message.startswith("nonsense/TOY/train.txt: Invalid URL")
-    assert message.endswith("check the address or put the files into $EANS_DATA/toy/")
+    assert message.endswith(f"check the address or {BY_HAND}")
 
 
 def test_cache_that_cannot_be_written(server, monkeypatch, tmp_path):
@@ -261,9 +264,12 @@ def test_cache_that_cannot_be_written(server, monkeypatch, tmp_path):
     assert server.requests == []
 
 
-def test_download_forbidden(server):
-    expected = r"^toy: not on this machine; allow the download or put the files into \$EANS_DATA/toy/$"
+def test_download_forbidden(server, monkeypatch, tmp_path):
+    expected = f"^toy: not on this machine; allow the download or {BY_HAND}$"
     with pytest.raises(DataError, match=expected):
+        load("toy", download=False)
+    monkeypatch.setenv("EANS_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"allow the download or put the files into \$EANS_DATA/toy/$"):
         load("toy", download=False)
     assert server.requests == []
 

@@ -250,7 +250,9 @@ def _unknown(name: str, or_folder: bool = True) -> UsageError:
 
 
 def _by_hand(dataset: Dataset) -> str:
-    return f"put the files into $EANS_DATA/{dataset.name}/"
+    if os.environ.get("EANS_DATA"):
+        return f"put the files into $EANS_DATA/{dataset.name}/"
+    return f"set EANS_DATA to a folder and put the files into {dataset.name}/ there"
 
 
 def _locate(dataset: Dataset) -> tuple[Path | None, FoundIn | None]:

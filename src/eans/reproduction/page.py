@@ -59,6 +59,7 @@ def render(cells: Sequence[Cell], records: Mapping[RunSpec, Record], folder: Pat
     rules = " ".join([*rules_in_words(PAPER_TABLES), JUDGED])
     parts = [
         HEAD.format(records=name),
+        notes["words"],
         *overview(outcomes),
         wrapped(rules),
         wrapped(HOW.format(records=name)),
@@ -149,8 +150,9 @@ def protocol(records: Sequence[Record]) -> str:
         "Filtered ranking of both sides of every test triple against"
         f" {' or '.join(sorted({record['protocol']['candidates'] for record in records}))}; train, valid and test"
         f" are filtered; {' and '.join(ties)} ties; the weights of the last step, unless a recipe or a setting says"
-        f" otherwise. {len(records)} {'run' if len(records) == 1 else 'runs'} in the records: {device_time}."
-        " Runs that share a device take longer each."
+        f" otherwise. {len(records)} {'run' if len(records) == 1 else 'runs'} in the records: {device_time}, where the"
+        " time of a run that shared a device is divided by the number of runs that did. Their whole times, below, are"
+        " longer than those of runs alone. A number before the name of a processor counts its cores."
     )
     return "\n\n".join([ranking, training_times(records), versions(records)])
 
@@ -178,7 +180,7 @@ def versions(records: Sequence[Record]) -> str:
 
 
 def read_notes() -> dict[str, str]:
-    """The notes by the name of their table; ``general`` stands behind all tables."""
+    """The notes by the name of their table; ``words`` stands before all tables, ``general`` behind them."""
     text = resources.files("eans.reproduction").joinpath("notes.md").read_text("utf-8")
     pieces = re.split(r"^# (\S+)\n", text, flags=re.MULTILINE)
     return {name: body.strip("\n") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}

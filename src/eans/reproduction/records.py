@@ -123,22 +123,17 @@ def read_records(folder: Path) -> dict[RunSpec, Record]:
     """All records of a folder; a folder that does not exist has none."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder of run records")
-    records: dict[RunSpec, Record] = {}
-    for path in sorted(folder.glob("*.json")):
-        record = Record(path.name, _read(path))
-        if record.spec in records:
-            raise RunError(f"{path} and {records[record.spec].file} are records of the same run; delete one")
-        records[record.spec] = record
-    return records
+    records = map(_read, sorted(folder.glob("*.json")))
+    return {record.spec: record for record in records}
 
 
 def find_record(folder: Path, spec: RunSpec) -> Record | None:
     """The record of one run under its usual name, if there is one."""
     path = folder / f"{spec.name}.json"
-    return Record(path.name, _read(path)) if path.is_file() else None
+    return _read(path) if path.is_file() else None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Record:
     try:
         content = json.loads(path.read_text("utf-8"))
         wrong = record_problem(content)
@@ -148,7 +143,10 @@ def _read(path: Path) -> dict[str, Any]:
         wrong = f"{type(error).__name__}: {error}"
     if wrong:
         raise RunError(f"{path} is not a run record ({wrong}); delete it or restore it")
-    return dict(content)
+    record = Record(path.name, dict(content))
+    if path.stem != record.spec.name:
+        raise RunError(f"{path} is the record of {record.spec.key}; rename it to {record.spec.name}.json or delete it")
+    return record
 
 
 def write_record(folder: Path, spec: RunSpec, content: Mapping[str, Any]) -> Record:

@@ -65,7 +65,9 @@ def select(cells: Sequence[Cell], names: Sequence[str] = (), only: str = "") -> 
     chosen = tuple(cell for cell in cells if cell.table in asked and _fulfils(cell, wanted))
     condition = f"fulfils --only {only}" if wanted else "is among these cells"
     if not chosen and not any(drawn.values()):
-        raise UsageError(f"no cell of {', '.join(names) or 'the paper'} {condition}")
+        others = dict.fromkeys(cell.table for cell in cells if wanted and _fulfils(cell, wanted))
+        hint = f"; name a table that has one: {', '.join(others)}" if others else ""
+        raise UsageError(f"no cell of {', '.join(names) or 'the paper'} {condition}{hint}")
     found = {*(cell.table for cell in chosen), *(name for name in figures if drawn[name])}
     empty = tuple(f"no cell of {name} {condition}" for name in names if name not in found)
     return Selection(chosen, tuple(name for name in figures if drawn[name]), drawn, empty)

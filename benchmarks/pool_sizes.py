@@ -1,0 +1,66 @@
+"""How many entities SANS draws from: `python -m benchmarks.pool_sizes`.
+
+For some settings, the mean size of a pool over the kept entities of training triples, which is what a negative meets,
+and its share of all entities. A line of the record per setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.cells import RECORDS
+from eans.api import hardware_name
+from eans.data import load as load_graph
+from eans.files import atomic_write
+from eans.graph import HEAD, TAIL, KnowledgeGraph
+from eans.recipes import load
+from eans.recipes.build import build_sampler, resolve
+from eans.reproduction.records import current_commit
+from eans.samplers.sans import SANS
+
+FILE = RECORDS / "pool-sizes.jsonl"
+SETTINGS = (
+    ("wn18rr/rotate/sans+adv", ()),
+    ("wn18rr/rotate/sans+adv", ("sampler.walk_restart=true",)),
+    ("wn18rr/transe/sans+adv", ("sampler.walks=10000", "sampler.pool_limit=41000", "sampler.pool_memory_mb=4096")),
+    ("fb15k-237/rotate/sans+adv", ()),
+    ("fb15k-237/rotate/sans+adv", ("sampler.walk_restart=true",)),
+    ("fb15k-237/rotate/sans+adv", ("sampler.walk_restart=true", "sampler.pool_kind=hops", "sampler.hops=2")),
+    ("fb15k-237/rotate/sans+adv", ("sampler.walk_restart=true", "sampler.pool_kind=hops", "sampler.hops=3")),
+    ("fb15k-237/transe/sans+adv", ()),
+)
+
+
+def sizes(sampler: SANS, graph: KnowledgeGraph) -> dict[str, Any]:
+    """The mean size of a pool, over both ends of all training triples."""
+    kept = graph.train[:, [HEAD, TAIL]].flatten()
+    mean = float(sampler.starts.diff()[kept].double().mean())
+    return {"mean_size": round(mean, 1), "share": round(mean / graph.num_entities, 4)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and write the record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=FILE)
+    options = parser.parse_args(arguments)
+    lines = []
+    for name, overrides in SETTINGS:
+        recipe = load(name, overrides)
+        graph = load_graph(recipe.data.name)
+        sampler = build_sampler(resolve(recipe, graph), graph)
+        assert isinstance(sampler, SANS)
+        line = {"recipe": name, "overrides": list(overrides), **sizes(sampler, graph)}
+        lines.append({**line, "commit": current_commit(), "hardware": hardware_name(torch.device("cpu"))})
+        print(f"{' '.join([name, *overrides])}: {line['mean_size']}", flush=True)
+    atomic_write(options.out, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,8 +1,8 @@
-"""Time the CPU loops of `eans.kernels.numba_compare` against the plain PyTorch of `eans.kernels.reference`.
+"""Time the CPU loops of `eans.kernels` against the plain PyTorch that defines them.
 
 ``python -m benchmarks.cpu_kernels`` checks scores and gradients against float64 first, then prints the best of several
-forward + backward calls of both, taken in turns, in milliseconds, for an entity table of the size of
-FB15k-237. A second table does the same for `compare_all`. Options: ``--seconds`` of timing per cell and implementation,
+forward + backward calls of both, taken in turns, in milliseconds, for an entity table of the size of FB15k-237. Other
+tables do the same for `compare_all` and `surprise`. Options: ``--seconds`` of timing per cell and implementation,
 ``--kinds``, ``--dims``, ``--threads``. Where other programs run on the same cores, compare ``--threads 1 --clock cpu``:
 processor time, of one thread.
 """
@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.findings import Case
-from eans.kernels import COMPARISONS, Comparison, numba_compare, reference
+from eans.kernels import COMPARISONS, Comparison, numba_compare, numba_softmax, reference, reference_step
 
 NUM_ENTITIES = 14541
 DIMS, NEGATIVES, BATCHES, COUNTS = (50, 200, 1000), (1, 16, 256), (128, 1024), (1, 3)
 RANKED = 64  # queries of one `compare_all`
+CANDIDATES = (64, 256, NUM_ENTITIES)  # of one `surprise`
 
 
 def make_case(
@@ -95,12 +96,16 @@ def check(kinds: Iterable[Comparison]) -> float:
     return worst
 
 
-def timed(call: Callable[[ModuleType], object], seconds: float, clock: Callable[[], float]) -> tuple[float, float]:
+def timed(
+    call: Callable[[ModuleType], object],
+    seconds: float,
+    clock: Callable[[], float],
+    modules: tuple[ModuleType, ModuleType] = (reference, numba_compare),
+) -> tuple[float, float]:
     """The least time of ``call(module)`` for the reference and the loops, in milliseconds.
 
     They take turns, so that a busy machine slows both.
     """
-    modules = (reference, numba_compare)
     best = [float("inf")] * len(modules)
     end = time.perf_counter() + seconds * len(modules)
     while True:
@@ -145,6 +150,25 @@ def time_compare_all(
             print(_line(kind, dim) + _ratio(*times), flush=True)
 
 
+def time_surprise(seconds: float, clock: Callable[[], float]) -> None:
+    """Print forward + backward of the cross-entropy of positives among their candidates."""
+    print("\nsurprise, forward + backward, float32; ms\n")
+    print(_line("", "n", "b") + f"{'reference':>11}{'numba':>11}{'ratio':>9}")
+    for negatives in CANDIDATES:
+        for batch in BATCHES:
+            generator = torch.Generator().manual_seed(0)
+            scores = [
+                torch.randn(*size, generator=generator).requires_grad_() for size in ((batch,), (batch, negatives))
+            ]
+            known = torch.zeros(batch, negatives, dtype=torch.bool)
+
+            def both(module: ModuleType, scores: list[Tensor] = scores, known: Tensor = known) -> tuple[Tensor, ...]:
+                return torch.autograd.grad(module.surprise(*scores, known, None).sum(), scores)
+
+            times = timed(both, seconds, clock, (reference_step, numba_softmax))
+            print(_line("", negatives, batch) + _ratio(*times), flush=True)
+
+
 def main() -> None:
     """Check, then time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -168,6 +192,7 @@ def main() -> None:
     )
     time_compare(options.kinds, options.dims, options.seconds, clock)
     time_compare_all(options.kinds, [dim for dim in options.dims if dim >= 200], options.seconds, clock)
+    time_surprise(options.seconds, clock)
 
 
 if __name__ == "__main__":

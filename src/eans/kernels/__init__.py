@@ -122,6 +122,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "half_products": "numba_tables",
         "label": "numba_sampling",
         "pick": "numba_sampling",
+        "surprise": "numba_softmax",
     },
 }
 

@@ -15,8 +15,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from eans.files import atomic_write
 from eans.reproduction.published import read_published
-from eans.reproduction.records import RunSpec
+from eans.reproduction.records import RunSpec, current_commit
 
 RECORDS = Path(__file__).resolve().parent.parent / "records"
 
@@ -53,6 +54,16 @@ def negatives_of(record: dict[str, Any]) -> int:
 def read_records(file: Path) -> list[dict[str, Any]]:
     """All records of a file, in order."""
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
+
+
+def write_measured(file: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Write what was measured on this machine's CPU, a record a line, with commit and hardware."""
+    import torch
+
+    from eans.api import hardware_name
+
+    about = {"commit": current_commit(), "hardware": hardware_name(torch.device("cpu"))}
+    atomic_write(file, "".join(json.dumps({**line, **about}) + "\n" for line in lines).encode())
 
 
 def run_cell(cell: RunSpec, device: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ scikit-learn long did it, the best of ten starts of up to 300 iterations. A line
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.cells import RECORDS
-from eans.api import hardware_name
+from benchmarks.cells import RECORDS, write_measured
 from eans.data import load as load_graph
-from eans.files import atomic_write
 from eans.ordering import kmeans
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction.records import current_commit
 
 FILE = RECORDS / "cluster-sizes.jsonl"
 STEPS = 6_000
@@ -79,10 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
     for model in options.models:
         features, about = trained(model, options.steps)
         for starts, iterations in WAYS:
-            line = {**about, **sizes(features, 100, starts, iterations)}
-            lines.append({**line, "commit": current_commit(), "hardware": hardware_name(torch.device("cpu"))})
-            print(f"{model}: {line['of_a_random_entity']} with {starts} starts", flush=True)
-    atomic_write(options.out, "".join(json.dumps(line) + "\n" for line in lines).encode())
+            lines.append({**about, **sizes(features, 100, starts, iterations)})
+            print(f"{model}: {lines[-1]['of_a_random_entity']} with {starts} starts", flush=True)
+    write_measured(options.out, lines)
     return 0
 
 

@@ -8,7 +8,6 @@ process, by plain PyTorch (`EANS_KERNELS=reference`). A line of the record per n
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -16,16 +15,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.cells import RECORDS
+from benchmarks.cells import RECORDS, write_measured
 from benchmarks.gpu_steps import synthetic
 from benchmarks.timing import Setting, seconds_of
 from eans import kernels
-from eans.api import hardware_name
-from eans.files import atomic_write
 from eans.graph import KnowledgeGraph
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction.records import current_commit
 
 FILE = RECORDS / "graph-sizes.jsonl"
 ENTITIES = (15_000, 150_000, 1_500_000)
@@ -69,12 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(*options.entities, options.repeats) < 1:
         parser.error("--entities and --repeats must be at least 1")
-    about = {"commit": current_commit(), "hardware": hardware_name(torch.device("cpu"))}
     lines = []
     for entities in options.entities:
-        lines.append({**measured(entities, options.repeats), **about})
+        lines.append(measured(entities, options.repeats))
         print(lines[-1], flush=True)
-    atomic_write(options.out, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    write_measured(options.out, lines)
     return 0
 
 

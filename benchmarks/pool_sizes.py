@@ -7,21 +7,15 @@ and its share of all entities. A line of the record per setting.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks.cells import RECORDS
-from eans.api import hardware_name
+from benchmarks.cells import RECORDS, write_measured
 from eans.data import load as load_graph
-from eans.files import atomic_write
 from eans.graph import HEAD, TAIL, KnowledgeGraph
 from eans.recipes import load
 from eans.recipes.build import build_sampler, resolve
-from eans.reproduction.records import current_commit
 from eans.samplers.sans import SANS
 
 FILE = RECORDS / "pool-sizes.jsonl"
@@ -55,10 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         graph = load_graph(recipe.data.name)
         sampler = build_sampler(resolve(recipe, graph), graph)
         assert isinstance(sampler, SANS)
-        line = {"recipe": name, "overrides": list(overrides), **sizes(sampler, graph)}
-        lines.append({**line, "commit": current_commit(), "hardware": hardware_name(torch.device("cpu"))})
-        print(f"{' '.join([name, *overrides])}: {line['mean_size']}", flush=True)
-    atomic_write(options.out, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        lines.append({"recipe": name, "overrides": list(overrides), **sizes(sampler, graph)})
+        print(f"{' '.join([name, *overrides])}: {lines[-1]['mean_size']}", flush=True)
+    write_measured(options.out, lines)
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -80,6 +81,18 @@ def assert_equal_to_reference(module: Any, kind: Comparison, case: Case) -> None
     for name, value in results(module, kind, case).items():
         assert value.dtype == case.queries.dtype
         assert_near(value, expected[name], name)
+
+
+@contextmanager
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two threads for the loops of a CPU, already for small shapes."""
+    from eans.kernels import numba_threads
+
+    monkeypatch.setattr(numba_threads, "SERIAL_BELOW", 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,17 @@ from torch import Tensor
 
 pytest.importorskip("numba")
 
-from kernel_cases import Case, Shape, assert_equal_to_reference, assert_near, make_case, poison, results, widened
+from kernel_cases import (
+    Case,
+    Shape,
+    assert_equal_to_reference,
+    assert_near,
+    make_case,
+    poison,
+    results,
+    two_threads,
+    widened,
+)
 
 from eans.kernels import COMPARISONS, Comparison, numba_compare, numba_pairs, numba_threads, reference
 
@@ -26,12 +36,9 @@ types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two threads already for small shapes."""
-    monkeypatch.setattr(numba_threads, "SERIAL_BELOW", 1)
     monkeypatch.setattr(numba_pairs, "MAPPED_BYTES", 1000)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with two_threads(monkeypatch):
+        yield
 
 
 @pytest.fixture

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
-from eans.kernels import numba_sampling, numba_threads, reference_step
+from kernel_cases import two_threads
+
+from eans.kernels import numba_sampling, reference_step
 
 
 @pytest.fixture(autouse=True)
 def _several_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(numba_threads, "SERIAL_BELOW", 1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with two_threads(monkeypatch):
+        yield
 
 
 @given(

@@ -13,9 +13,9 @@ from torch import Tensor
 
 pytest.importorskip("numba")
 
-from kernel_cases import poison
+from kernel_cases import poison, two_threads
 
-from eans.kernels import numba_softmax, numba_threads, reference_step
+from eans.kernels import numba_softmax, reference_step
 
 Surprise = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
@@ -23,12 +23,9 @@ Surprise = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two threads already for small shapes, and buffers that hold NaN."""
-    monkeypatch.setattr(numba_threads, "SERIAL_BELOW", 1)
     poison(monkeypatch)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with two_threads(monkeypatch):
+        yield
 
 
 def normal(*shape: int, seed: int) -> Tensor:

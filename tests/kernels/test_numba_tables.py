@@ -10,9 +10,9 @@ from torch import nn
 
 pytest.importorskip("numba")
 
-from kernel_cases import assert_near, normal, poison
+from kernel_cases import assert_near, normal, poison, two_threads
 
-from eans.kernels import numba_pairs, numba_tables, numba_threads, reference, reference_step
+from eans.kernels import numba_pairs, numba_tables, reference, reference_step
 from eans.kernels.pending import collect
 
 types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -21,13 +21,10 @@ types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str
 @pytest.fixture(autouse=True)
 def _several_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads and several blocks already for small shapes; buffers that are not written hold NaN."""
-    monkeypatch.setattr(numba_threads, "SERIAL_BELOW", 1)
     monkeypatch.setattr(numba_tables, "CUBE_BLOCK", 16)
     poison(monkeypatch)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with two_threads(monkeypatch):
+        yield
 
 
 @pytest.mark.parametrize(("ids", "size"), [([], 3), ([0], 1), ([3, 0, 3, 5], 6), ([1, 1, 1], 4)], ids=str)

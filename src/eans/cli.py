@@ -259,7 +259,12 @@ def report(
     cells: CellsOption = None,
     format: Annotated[str, typer.Option(help="table, markdown, latex, csv or json.")] = "table",
     out: Annotated[Path | None, typer.Option(help="Folder for the tables in all formats, and the figures.")] = None,
-    page: Annotated[Path | None, typer.Option(help="Write the page of the documentation to this file instead.")] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the page of the documentation to this file instead, its figures to figures/ beside it."
+        ),
+    ] = None,
 ) -> None:
     """The paper's tables and more, published and measured side by side, from run records."""
     from eans.display_report import report_cells_with_display

@@ -59,7 +59,7 @@ def report_cells_with_display(
     if page_file is not None:
         make_folder(page_file.parent / "figures", "choose another --page")
         page.write(page_file, known, found, records)
-        print(f"wrote {page_file}", file=sys.stderr)
+        print(f"wrote {page_file}, and its figures to {page_file.parent / 'figures'}", file=sys.stderr)
         return
     if out is not None:
         write_files(out, selection, outcomes, found)

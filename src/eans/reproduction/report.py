@@ -111,7 +111,8 @@ def _judge(cell: Cell, records: RecordsBySettings) -> Outcome:
     measured = _means(samples)
     stderr = {name: statistics.stdev(values) / len(used) ** 0.5 for name, values in samples.items() if len(used) > 1}
     reference = _means(_samples(cell, records.get(cell["base"], ()))[1]) if "base" in cell.fields else cell.values
-    difference = {name: measured[name] - value for name, value in reference.items() if name in measured}
+    # Published numbers have few digits; what floating point leaves behind the ninth is none of the difference.
+    difference = {name: round(measured[name] - value, 9) for name, value in reference.items() if name in measured}
     rule = TABLES[cell.table].rule if cell.values and all(map(ranked_as_usual, used)) else None
     return Outcome(cell, used, measured, stderr, difference, rule.passes(cell.values, measured) if rule else None)
 

@@ -14,7 +14,7 @@ def test_sizes_by_hand() -> None:
 
     Each triple keeps the centre as often as another entity: three on average, of four.
     """
-    graph = KnowledgeGraph.from_triples([("centre", "r", other) for other in "abc"], name="star")
+    graph = KnowledgeGraph.from_labels([("centre", "r", other) for other in "abc"])
     sampler = SANS(graph, 2, pool_kind="hops", hops=1)
     assert pool_sizes.sizes(sampler, graph) == {"mean_size": 3.0, "share": 0.75}
 

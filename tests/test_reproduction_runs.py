@@ -764,6 +764,19 @@ def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytes
 # --- the order ------------------------------------------------------------------------------------------------------
 
 
+def test_a_graph_that_cannot_be_had_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("EANS_DATA", raising=False)
+    monkeypatch.setenv("EANS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EANS_MIRROR", "http://127.0.0.1:9/none")
+    only = "dataset=wn18rr,model=transe,method=eans"
+    done = call(capsys, "reproduce", "main", "--only", only, "--seeds", "1", "--records", str(tmp_path / "mine"))
+    assert done.status == 1
+    assert "set EANS_DATA to a folder and put the files into wn18rr/ there" in done.err
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == []
+
+
 def test_the_order_of_a_trainer() -> None:
     graph = ring_graph(200)
     trainer = build_trainer(resolve(load("default/transe/eans", ["model.dim=8"], data=graph.name), graph), graph)

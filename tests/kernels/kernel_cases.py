@@ -91,8 +91,10 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(numba_threads, "SERIAL_BELOW", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,9 +79,16 @@ def test_far_apart() -> None:
 
 
 def test_exponentials_in_all_of_float32() -> None:
-    """``log(1 + exp(z)) = z`` within rounding for large z; its slope is the share ``exp(z) / (1 + exp(z))``."""
-    above = torch.linspace(-90, 90, 20_001)[:, None]
-    assert_equal(torch.zeros(20_001), above, torch.zeros(20_001, 1, dtype=torch.bool))
+    """The slope of ``log(1 + exp(z))`` is the share ``exp(z) / (1 + exp(z))``, to the last digits of the smallest."""
+    above = torch.linspace(-86.5, 86.5, 20_001)[:, None].requires_grad_()
+    known = torch.zeros(above.shape, dtype=torch.bool)
+    found = numba_softmax.surprise(torch.zeros(len(above)), above, known, None)
+    (slope,) = torch.autograd.grad(found.sum(), above)
+    exact = above.detach().double()
+    torch.testing.assert_close(slope.double(), exact.sigmoid(), rtol=4e-7, atol=0.0)
+    torch.testing.assert_close(found.detach().double()[:, None], exact.exp().log1p(), rtol=4e-7, atol=1e-7)
+    # Below, exponentials are zero; float32 has none with all digits there.
+    assert numba_softmax.surprise(torch.zeros(1), torch.tensor([[-88.0]]), known[:1], None).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -118,8 +125,37 @@ def test_a_second_backward_pass_is_an_error() -> None:
         loss.backward()
 
 
+@pytest.mark.parametrize("type_of_positive", [torch.float64, torch.float32])
+def test_other_types_go_to_the_reference(type_of_positive: torch.dtype) -> None:
+    positive, negative = normal(4, seed=0).to(type_of_positive), normal(4, 6, seed=1).double()
+    known = normal(4, 6, seed=2) > 0
+    expected = reference_step.surprise(positive, negative, known, None)
+    assert torch.equal(numba_softmax.surprise(positive, negative, known, None), expected)
+
+
+def test_one_mask_and_proposal_for_all_rows() -> None:
+    positive, negative = normal(4, seed=0), normal(4, 6, seed=1)
+    known, proposal = normal(1, 6, seed=2) > 0, normal(1, 6, seed=3)
+    found = numba_softmax.surprise(positive, negative, known, proposal)
+    torch.testing.assert_close(found, reference_step.surprise(positive, negative, known, proposal))
+
+
+def test_gradients_of_what_asks_for_them() -> None:
+    positive, negative, known = normal(5, seed=0), normal(5, 7, seed=1), torch.zeros(5, 7, dtype=torch.bool)
+    plain, *gradients = results(numba_softmax.surprise, positive, negative, known, None)
+    outer = torch.linspace(-1.0, 2.0, 5)
+    for index, gradient in enumerate(gradients):
+        scores = [positive.clone(), negative.clone()]
+        scores[index].requires_grad_()
+        found = numba_softmax.surprise(scores[0], scores[1], known, None)
+        assert torch.equal(torch.autograd.grad(found, scores[index], outer)[0], gradient)
+    with torch.no_grad():
+        assert torch.equal(numba_softmax.surprise(positive.requires_grad_(), negative, known, None), plain)
+
+
 def test_same_bits_for_any_number_of_threads() -> None:
-    arguments = normal(40, seed=0), normal(40, 300, seed=1), normal(40, 300, seed=2) > 1, None
+    """Rows long enough, and enough of them, for threads to be at work at the same time."""
+    arguments = normal(400, seed=0), normal(400, 5000, seed=1), normal(400, 5000, seed=2) > 1, None
     several = results(numba_softmax.surprise, *arguments)
     torch.set_num_threads(1)
     assert all(map(torch.equal, several, results(numba_softmax.surprise, *arguments)))

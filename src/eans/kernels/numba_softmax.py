@@ -125,8 +125,10 @@ def surprise(positive: Tensor, negative: Tensor, known_true: Tensor, log_proposa
     """`reference_step.surprise`."""
     if not negative.numel() or not positive.dtype == negative.dtype == torch.float32:
         return reference_step.surprise(positive, negative, known_true, log_proposal)
+    negative, known_true = negative.contiguous(), known_true.expand_as(negative).contiguous()
     log_weight = None
     if log_proposal is not None:
-        log_weight = (log_proposal.to(negative.dtype) + reference_step.log_count(negative)).contiguous()
-    found: Tensor = _Surprise.apply(positive.contiguous(), negative.contiguous(), known_true.contiguous(), log_weight)
+        log_weight = log_proposal.to(negative.dtype) + reference_step.log_count(negative)
+        log_weight = log_weight.expand_as(negative).contiguous()
+    found: Tensor = _Surprise.apply(positive.contiguous(), negative, known_true, log_weight)
     return found

@@ -145,7 +145,9 @@ def _read(path: Path) -> Record:
         raise RunError(f"{path} is not a run record ({wrong}); delete it or restore it")
     record = Record(path.name, dict(content))
     if path.stem != record.spec.name:
-        raise RunError(f"{path} is the record of {record.spec.key}; rename it to {record.spec.name}.json or delete it")
+        proper = f"{record.spec.name}.json"
+        fix = "delete it" if (path.parent / proper).exists() else f"rename it to {proper} or delete it"
+        raise RunError(f"{path} is the record of {record.spec.key}; {fix}")
     return record
 
 

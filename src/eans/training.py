@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from eans import kernels
 from eans.batches import Batch, BatchStream, Purpose, mix
 from eans.errors import RunError, UsageError
 from eans.graph import RELATION, Side
@@ -139,6 +140,9 @@ class Trainer:
             line is None and shares and sampler.can_sort and outgrows_cache(self.optimizer.compared_table)
         )
         self.sums = torch.zeros(len(TERMS), device=self.device)
+        # Of the tensors that PyTorch works on in a step, or of its product with the whole table.
+        width = model.entity.shape[1]
+        self.numbers = stream.batch_size * (model.entity.numel() if sampler.whole else max(width, sampler.negatives))
         self.steady = sampler.steady
         self.work = RecordedWork(self._work, self.generator, self.device)
 
@@ -218,7 +222,7 @@ class Trainer:
 
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """What the device does in a step, from batch to update, and what a steady sampler learns from it."""
-        with self.optimizer.collecting():
+        with self.optimizer.collecting(), kernels.small_operations(self.device, self.numbers):
             batch, negatives, scores, terms = self._update(rows, side)
         if self.steady:
             self._observe(self.completed + 1, batch, negatives, scores, self.generator)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -61,6 +62,7 @@ __all__ = [
     "project",
     "redraw",
     "repeats",
+    "small_operations",
     "step_along",
     "surprise",
     "take",
@@ -114,6 +116,8 @@ _HOMES: dict[str, dict[str, str]] = {
     "numba": {
         "compare": "numba_compare",
         "compare_all": "numba_compare",
+        "compare_rows": "numba_vectors",
+        "complex_product": "numba_vectors",
         "count_better": "numba_rank",
         "cubes": "numba_tables",
         "distances_to": "numba_tables",
@@ -122,6 +126,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "half_products": "numba_tables",
         "label": "numba_sampling",
         "pick": "numba_sampling",
+        "project": "numba_vectors",
         "surprise": "numba_softmax",
     },
 }
@@ -190,6 +195,17 @@ def _call(operation: str, device: torch.device, *arguments: Any) -> Any:
 def optimizer_kernels(device: torch.device) -> UpdateKernels:
     """The module of the chosen implementation that updates tables."""
     return cast(UpdateKernels, import_module(f"eans.kernels.{_implementation(device)}_update"))
+
+
+def small_operations(device: torch.device, numbers: int) -> AbstractContextManager[None]:
+    """A context for PyTorch's operations on tensors of at most so many numbers: threads only where they are worth it.
+
+    The compiled loops keep theirs.
+    """
+    if _implementation(device) != "numba":
+        return nullcontext()
+    home = import_module("eans.kernels.numba_threads")
+    return cast(AbstractContextManager[None], home.small_operations(numbers))
 
 
 def compare(

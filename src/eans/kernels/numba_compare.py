@@ -27,7 +27,7 @@ from eans.kernels.numba_threads import compiled, cuts, inlined, share, threads_f
 from eans.kernels.pending import RowGradient, pending_of
 from eans.kernels.reference import Comparison, width_of, with_mean_rest
 
-__all__ = ["compare", "compare_all"]
+__all__ = ["compare", "compare_all", "score_of"]
 
 # Bytes of table rows that stay in the second-level cache while all queries pass by.
 TILE_BYTES = 1 << 18
@@ -36,7 +36,7 @@ FEW_ROWS = 0.5
 
 
 @inlined
-def _plain(kind, query, q, table, r, columns, half):
+def score_of(kind, query, q, table, r, columns, half):
     """Compare the query at `q` with the row at `r`: over `columns` columns of one plane, or of two, `half` apart."""
     total = query.dtype.type(0)
     if kind == DOT:
@@ -56,7 +56,7 @@ def _plain(kind, query, q, table, r, columns, half):
 
 @inlined
 def _shifted(kind, query, shift, q, table, r, scalar, columns, half):
-    """`_plain` for a distance to the moved row ``row + scalar * shift``; the shift lies at `q` too."""
+    """`score_of` for a distance to the moved row ``row + scalar * shift``; the shift lies at `q` too."""
     total = query.dtype.type(0)
     if kind == L1:
         for j in range(columns):
@@ -86,7 +86,7 @@ def _pairs_loop(kind: int, moved: bool) -> Any:
             if moved:
                 score = _shifted(kind, query, shift, q, table, r, scalars[e], columns, half)
             else:
-                score = _plain(kind, query, q, table, r, columns, half)
+                score = score_of(kind, query, q, table, r, columns, half)
             scores[uint64(place[p])] = score
 
     return pairs_loop
@@ -107,7 +107,7 @@ def _everyone_loop(kind: int, moved: bool) -> Any:
                     if moved:
                         scores[b, e] = _shifted(kind, queries, shifts, q, table, r, scalars[e], columns, half)
                     else:
-                        scores[b, e] = _plain(kind, queries, q, table, r, columns, half)
+                        scores[b, e] = score_of(kind, queries, q, table, r, columns, half)
 
     return everyone_loop
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -35,6 +37,8 @@ inlined: Callable[..., Any] = numba.njit(forceinline=True, **_OPTIONS)
 
 # Numbers (of candidate rows) below which a second thread costs more than it gives: waking it takes some 50 us.
 SERIAL_BELOW = 1 << 19
+# Numbers of one operation of PyTorch's from which its threads are worth waking: these are woken a hundred times a step.
+SHARED_FROM = 1 << 20
 
 
 @cache
@@ -47,9 +51,32 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
+# Threads of the loops while PyTorch's own operations have one; None: as many as PyTorch's.
+_loop_threads: ContextVar[int | None] = ContextVar("loop_threads", default=None)
+
+
 def threads_for(numbers: int) -> int:
     """How many threads work on that many numbers: as many as PyTorch may use, or one."""
-    return torch.get_num_threads() if numbers >= SERIAL_BELOW else 1
+    return (_loop_threads.get() or torch.get_num_threads()) if numbers >= SERIAL_BELOW else 1
+
+
+@contextmanager
+def small_operations(numbers: int) -> Iterator[None]:
+    """Inside, PyTorch's own operations, on tensors of at most so many numbers, use one thread if that is faster.
+
+    PyTorch wakes its threads for each operation on more than 32,768 numbers. A training step is a hundred of these.
+    """
+    threads = torch.get_num_threads()
+    if numbers > SHARED_FROM or threads == 1:
+        yield
+        return
+    token = _loop_threads.set(threads)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        _loop_threads.reset(token)
 
 
 def share(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:

@@ -33,8 +33,10 @@ src/eans/reproduction/notes.md. -->
 
 The tables and figures of Je, *Entity Aware Negative Sampling with Auxiliary Loss of False Negative Prediction for
 Knowledge Graph Embedding* (Findings of EMNLP 2022), with what this library measures beside what the paper prints.
-Two tables more: [beyond the paper](#beyond-the-paper), and [what the open choices do](#what-the-open-choices-do). At
-the end: [what the paper does not say](#what-the-paper-does-not-say), and [how it was measured](#how-it-was-measured).
+[What makes the difference](#what-makes-the-difference) has the findings in short. Two tables more:
+[beyond the paper](#beyond-the-paper), and [what the open choices do](#what-the-open-choices-do). At the end:
+[what the paper does not say](#what-the-paper-does-not-say), and [how it was measured](#how-it-was-measured), with the
+commands.
 """
 HOW = (
     "A run leaves one record, a small JSON file in `{records}/`: recipe, seed, commit, versions, hardware, time,"
@@ -62,8 +64,7 @@ def render(cells: Sequence[Cell], records: Mapping[RunSpec, Record], folder: Pat
         notes["words"],
         *overview(outcomes),
         wrapped(rules),
-        wrapped(HOW.format(records=name)),
-        COMMANDS,
+        notes["findings"],
     ]
     for table, rows in by_table(from_paper(outcomes)).items():
         parts += section(table, rows, notes.get(table, ""))
@@ -71,7 +72,8 @@ def render(cells: Sequence[Cell], records: Mapping[RunSpec, Record], folder: Pat
     for table, rows in by_table(outcomes).items():
         if not TABLES[table].from_paper:
             parts += section(table, rows, notes.get(table, ""))
-    parts += [notes["general"], "## How it was measured", protocol(list(records.values()))]
+    how = [wrapped(HOW.format(records=name)), COMMANDS, protocol(list(records.values()))]
+    parts += [notes["general"], "## How it was measured", *how]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
@@ -101,16 +103,20 @@ def section(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
 
 
 def verdicts(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
-    """How many cells of a table pass, those that were run, and those that were not."""
+    """How many cells of a table pass, those that were run, and those that were not.
+
+    What has a heading in the note stands below the cells, what comes before that above them.
+    """
     shown = [outcome for outcome in outcomes if outcome.records]
     rule = "" if TABLES[table].from_paper else wrapped(" ".join(rules_in_words((table,))))
-    parts = [f"`eans report {table}`: {summary(outcomes)}.", rule, note]
+    before, heading, below = note.partition("### ")
+    parts = [f"`eans report {table}`: {summary(outcomes)}.", rule, before]
     if not shown:
         parts.append("No cell of it has been run yet.")
     else:
         waiting = not_run(outcomes)
         parts += [to_markdown(shown, rules=False), wrapped(f"Not run yet: {waiting}.") if waiting else ""]
-    return parts
+    return [*parts, heading + below]
 
 
 def answers(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:
@@ -180,7 +186,7 @@ def versions(records: Sequence[Record]) -> str:
 
 
 def read_notes() -> dict[str, str]:
-    """The notes by the name of their table; ``words`` stands before all tables, ``general`` behind them."""
+    """The notes by the name of their table; ``words`` and ``findings`` stand before all tables, ``general`` behind."""
     text = resources.files("eans.reproduction").joinpath("notes.md").read_text("utf-8")
     pieces = re.split(r"^# (\S+)\n", text, flags=re.MULTILINE)
     return {name: body.strip("\n") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -20,11 +18,12 @@ from eans.api import Listener
 from eans.errors import Interrupted
 from eans.graph import RELATION, SIDES, KnowledgeGraph, Vocabulary, column
 from eans.inspection.charts import for_page, occupied
-from eans.inspection.page import facts, number, render
+from eans.inspection.page import breakable, facts, number, render
 from eans.inspection.report import PER_RELATION, changes
 from eans.recipes import load
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
+from helpers_browser import needs_chromium, visit
 from helpers_runs import one_line, ring_graph
 
 pytest.importorskip("matplotlib")
@@ -32,9 +31,6 @@ pytest.importorskip("matplotlib")
 NASTY = '<img src=x onerror="alert(1)">', "a & b", 'it\'s "quoted" {{ 7 * 7 }}', "</script><script>alert(2)</script>"
 SETTINGS: dict[str, Any] = {"dim": 8, "steps": 40, "negatives": 4, "batch_size": 32, "lr": 0.02, "reorder_every": 9}
 SETTINGS |= {"valid_every": 10, "log_every": 5, "checkpoint_every": 10}
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
-)
 
 
 def nasty_graph() -> KnowledgeGraph:
@@ -76,7 +72,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag not in {"meta", "br", "input"}:
+        if tag not in {"meta", "br", "wbr", "input"}:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -182,6 +178,7 @@ def test_an_unfinished_run_is_taken_from_its_checkpoint(tmp_path: Path) -> None:
         ("no checkpoint", "Not available: the run folder has no checkpoint"),
         ("no negatives", "No validations on the way"),
         ("no valid, no test", "The graph has neither valid nor test triples."),
+        ("no valid, no test", "No validations on the way: the graph has no valid triples."),
         ("nothing logged", "Nothing has been logged yet."),
         ("other split", "Ranked triples of valid."),
     ],
@@ -278,6 +275,7 @@ def test_the_same_run_is_the_same_page(run: Path, page: str) -> None:
 
 def test_numbers_as_they_are_written() -> None:
     assert (number(None), number(1234.5, 1)) == ("–", "1,234.5")
+    assert breakable("<a_b>/c.d_ e") == "&lt;a_<wbr>b&gt;/<wbr>c.<wbr>d_ e"
     assert occupied([0, 1, 2, 3, 4], [0, 2, 0, 0], [0, 0, 1, 0]) == (1, 3)
     words = for_page('<?xml?><svg width="9pt" height="3pt" viewBox="0"><g id="text_1"/></svg>', 'a "b" & <c>')
     assert words == '<svg role="img" aria-label="a &quot;b&quot; &amp; &lt;c>" viewBox="0"><g/></svg>'
@@ -356,29 +354,13 @@ found.marked = document.querySelector("th[data-key=relation]").getAttribute("ari
 type("PLUS5"); found.filtered = names(); type("1-1 plus"); found.two_words = names();
 type("nothing"); found.none = names();
 type(""); found.all = names(); found.wide = document.documentElement.scrollWidth <= innerWidth;
-document.body.textContent = "FOUND" + JSON.stringify(found) + "END";
+tell(found);
 </script>"""
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="needs a browser: no chromium or google-chrome on the path")
+@needs_chromium
 def test_sorting_and_filtering_in_a_browser(page: str, report: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(page.replace("</body>", f"{CLICKS}</body>"), "utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    flags += [
-        "--disable-background-networking",
-        "--disable-component-update",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    done = subprocess.run(
-        [CHROMIUM, *flags, "--window-size=500,900", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    text = "".join(PlainText(done.stdout).text)
-    found = json.loads(text[text.index("FOUND") + 5 : text.rindex("END")])
+    found = visit(page.replace("</body>", f"{CLICKS}</body>"), tmp_path, "--window-size=500,900").told
     rows = report["relations"]
     names = [row["relation"] for row in rows]
     by_mrr = [row["relation"] for row in sorted(rows, key=lambda row: -row["mrr"])]
@@ -390,13 +372,3 @@ def test_sorting_and_filtering_in_a_browser(page: str, report: dict[str, Any], t
     assert found["filtered"] == [name for name in names if name.startswith("plus5")]
     assert (found["two_words"], found["none"], found["all"]) == (sorted(names)[::-1], [], sorted(names)[::-1])
     assert found["wide"], "the page is wider than the window"
-
-
-class PlainText(Page):
-    """As a browser writes a page: its text alone is of interest."""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        pass
-
-    def handle_endtag(self, tag: str) -> None:
-        pass

@@ -55,7 +55,8 @@ class Chart:
         style = (0, (4, 2)) if dashed else "-"
         marker = "o" if len(points) < 25 and not dashed else ""
         across, up = zip(*points, strict=True)
-        self.axes.plot(across, up, color=colour, linestyle=style, marker=marker, markersize=3, label=label or None)
+        look = {"color": colour, "linestyle": style, "marker": marker, "markersize": 3}
+        self.axes.plot(across, up, label=label or None, clip_on=False, **look)  # a dot on the edge stays whole
 
     def steps(self, edges: Sequence[float], counts: Sequence[int], colour: str, label: str) -> None:
         """A histogram as shares of its own total; nothing for an empty one."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from eans._version import __version__
 from eans.figures import require_matplotlib
@@ -33,7 +34,7 @@ def render(report: dict[str, Any]) -> str:
     """The page of what `report_run` found; needs matplotlib."""
     require_matplotlib()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "count": count, "duration": duration}
+    environment.filters |= {"number": number, "count": count, "duration": duration, "breakable": breakable}
     template = environment.from_string(resources.files("eans.inspection").joinpath(TEMPLATE).read_text("utf-8"))
     return template.render(
         report=report,
@@ -91,3 +92,8 @@ def number(value: float | None, places: int = 3) -> str:
 def count(value: int | None) -> str:
     """``1234`` -> ``1,234``; nothing for None."""
     return "" if value is None else f"{value:,}"
+
+
+def breakable(label: str) -> Markup:
+    """A label as HTML whose lines may end after its separators, rather than anywhere."""
+    return Markup(re.sub(r"(?<=[_./])(?=\w)", "<wbr>", str(escape(label))))

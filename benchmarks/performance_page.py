@@ -308,6 +308,17 @@ def graph_sizes(lines: list[dict[str, Any]]) -> str:
     return f"{markdown(header, rows, 0)}\n\n{lines[0]['hardware']}; commit `{lines[0]['commit'][:12]}`."
 
 
+def small_steps(lines: list[dict[str, Any]]) -> str:
+    """Small steps by model, and by how threads wait."""
+    rows = [
+        [line["recipe"], line["waiting"], f"{ours:.1f}", f"{woken:.1f}", f"{plain:.1f}", f"{plain / ours:.1f}x"]
+        for line in lines
+        for ours, woken, plain in [(line["ms"][way] for way in ("eans", "all threads", "PyTorch"))]
+    ]
+    header = ["step", "threads wait", "eans ms", "with all threads ms", "PyTorch ms", "PyTorch / eans"]
+    return f"{markdown(header, rows, 2)}\n\n{lines[0]['hardware']}; commit `{lines[0]['commit'][:12]}`."
+
+
 # --- the page -------------------------------------------------------------------------------------------------------
 
 GPU, CPU = "python -m benchmarks.gpu", "python -m benchmarks.cpu"
@@ -323,6 +334,7 @@ SECTIONS: dict[str, Section] = {
     "gpu-memory": Section("gpu-speed.json", "steps", memory, GPU),
     "quality": Section("fast.jsonl", None, quality, f"{GPU} --only quality --runs RECIPE..."),
     "graph-sizes": Section("graph-sizes.jsonl", None, graph_sizes, "python -m benchmarks.graph_sizes"),
+    "small-steps": Section("small-steps.jsonl", None, small_steps, "python -m benchmarks.small_steps"),
     "cpu-origin": Section("cpu-speed.json", None, cpu_report.origin, CPU),
     **{f"cpu-{name}": Section("cpu-speed.json", None, table, CPU) for name, table in cpu_report.TABLES.items()},
 }

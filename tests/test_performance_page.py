@@ -118,6 +118,9 @@ def records(tmp_path: Path) -> Path:
     size = {"adam numba": 4.0, "adam reference": 30.0, "adagrad numba": 2.5, "adagrad reference": 25.0}
     line = {"entities": 15000, **size, "hardware": "2 x CPU", "commit": "fedcba9876543210"}
     (tmp_path / "graph-sizes.jsonl").write_text(json.dumps(line) + "\n")
+    ms = {"eans": 5.0, "all threads": 7.25, "PyTorch": 12.5}
+    line = {"waiting": "asleep", "recipe": "rotate/eans", "ms": ms, "hardware": "2 x CPU", "commit": "fedcba9876543210"}
+    (tmp_path / "small-steps.jsonl").write_text(json.dumps(line) + "\n")
     return tmp_path
 
 
@@ -160,6 +163,7 @@ def records(tmp_path: Path) -> Path:
             ],
         ),
         ("graph-sizes", ["| 15,000 | 4.0 | 30 | 7.5x | 2.5 | 25 | 10.0x |", "2 x CPU; commit `fedcba987654`."]),
+        ("small-steps", ["| rotate/eans | asleep | 5.0 | 7.2 | 12.5 | 2.5x |", "2 x CPU; commit `fedcba987654`."]),
         ("gpu-kmeans", ["| 15,000 | 1000 | 100 | 20.0 | 4.0 | 1.00 | 2.00 |"]),
         ("gpu-ranking", ["| FB15k-237, TransE | 40,932 | 400 | 500 | 102,330 | 0.25 |"]),
         (

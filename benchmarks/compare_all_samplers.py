@@ -159,9 +159,12 @@ def counting() -> Iterator[list[int]]:
         patched.compare_candidates, patched.compare_everyone, patched.score_all = compare, everyone, score_all
 
 
+graph_of = cache(load_graph)  # a trainer leaves its graph as it is
+
+
 def built(entry: Entry, model: str, settings: dict[str, Any], device: str = "cpu") -> Trainer:
     """The trainer of an entry, with settings as far as this version has them."""
-    graph = load_graph(GRAPH)
+    graph = graph_of(GRAPH)
     recipe = load(entry.recipe(model), (*entry.overrides, *entry.fitted))
     sections: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():

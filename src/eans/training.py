@@ -142,7 +142,9 @@ class Trainer:
         self.sums = torch.zeros(len(TERMS), device=self.device)
         # Of the tensors that PyTorch works on in a step, or of its product with the whole table.
         width = model.entity.shape[1]
-        self.numbers = stream.batch_size * (model.entity.numel() if sampler.whole else max(width, sampler.negatives))
+        self.operation_size = stream.batch_size * (
+            model.entity.numel() if sampler.whole else max(width, sampler.negatives)
+        )
         self.steady = sampler.steady
         self.work = RecordedWork(self._work, self.generator, self.device)
 
@@ -222,7 +224,7 @@ class Trainer:
 
     def _work(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """What the device does in a step, from batch to update, and what a steady sampler learns from it."""
-        with self.optimizer.collecting(), kernels.small_operations(self.device, self.numbers):
+        with self.optimizer.collecting(), kernels.small_operations(self.device, self.operation_size):
             batch, negatives, scores, terms = self._update(rows, side)
         if self.steady:
             self._observe(self.completed + 1, batch, negatives, scores, self.generator)

@@ -194,7 +194,7 @@ def test_a_step_has_them_and_a_product_with_all_entities_does_not(
     monkeypatch.setattr(numba_threads, "SHARED_FROM", 64 * 20)
     graph = ring_graph()
     trainer = build_trainer(resolve(load(f"distmult/{sampler}", ["model.dim=8", "train.batch_size=64"]), graph), graph)
-    assert trainer.numbers == 64 * (graph.num_entities * 8 if sampler == "all" else trainer.sampler.negatives)
+    assert trainer.operation_size == 64 * (graph.num_entities * 8 if sampler == "all" else trainer.sampler.negatives)
     seen: list[int] = []
     plain = trainer.loss.forward
     monkeypatch.setattr(trainer.loss, "forward", lambda *a: (seen.append(torch.get_num_threads()), plain(*a))[1])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -283,6 +285,23 @@ def test_an_error_of_a_helper_is_raised() -> None:
 
     with pytest.raises(RuntimeError, match="third"):
         numba_threads.share(fail, [(index,) for index in range(8)], 2)
+
+
+def test_a_helper_that_comes_too_late_holds_nothing() -> None:
+    """Otherwise a second block of scores would be made while the first one is still there."""
+    pool, busy, begun = numba_threads._pool(1), threading.Event(), threading.Event()
+    blocking = pool.submit(lambda: (begun.set(), busy.wait(60)))
+    try:
+        assert begun.wait(60)
+        numbers = torch.zeros(3)
+        held = weakref.ref(numbers)
+        numba_threads.share(lambda index, numbers=numbers: numbers[index].add_(1), [(0,), (1,), (2,)], 2)
+        assert numbers.tolist() == [1, 1, 1]
+        del numbers
+        assert held() is None
+    finally:
+        busy.set()
+        blocking.result(60)
 
 
 def test_nowhere_to_keep_what_was_compiled() -> None:

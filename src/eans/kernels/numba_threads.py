@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numba
@@ -80,16 +80,20 @@ def small_operations(numbers: int) -> Iterator[None]:
 
 
 def share(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
-    """Call ``work(*task)`` for every task, on this thread and ``threads - 1`` others; the order is not defined."""
-    queue = deque(tasks)
+    """Call ``work(*task)`` for every task, on this thread and ``threads - 1`` others; the order is not defined.
+
+    What `work` holds, such as large arrays, is free when this returns: the queue alone has it, and a helper that comes
+    too late finds the queue empty.
+    """
+    queue = deque(partial(work, *task) for task in tasks)
 
     def drain() -> None:
         while True:
             try:
-                task = queue.popleft()
+                call = queue.popleft()
             except IndexError:
                 return
-            work(*task)
+            call()
 
     helpers = min(threads, len(queue)) - 1
     futures = [_pool(threads - 1).submit(drain) for _ in range(helpers)]

@@ -136,7 +136,7 @@ def test_tables_are_whole(visited: Visit, report: dict[str, Any], name: str) -> 
     metrics, scores, relations = found["hanging"]
     assert found["tables"] == [2 * 3, 4, len(report["relations"])]
     assert (metrics, scores) == (0, 0)
-    assert (relations > 0) == (name == "phone")  # there it scrolls by itself
+    assert relations == 0 or name == "phone"  # there it may scroll by itself
 
 
 @pytest.mark.parametrize("name", WIDTHS)

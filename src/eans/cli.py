@@ -275,8 +275,8 @@ def report(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `eans` command."""
     # A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too,
-    # the one it waits for may not get to run. (What is too small to wake a thread for does not: see
-    # `eans.kernels.small_operations`.) Read when PyTorch is loaded.
+    # the one it waits for may not get to run. Operations that are not worth waking threads for
+    # use one, see `eans.kernels.small_operations`. Read when PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if threading.current_thread() is threading.main_thread():
         stop_while_importing()

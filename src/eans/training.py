@@ -140,11 +140,11 @@ class Trainer:
             line is None and shares and sampler.can_sort and outgrows_cache(self.optimizer.compared_table)
         )
         self.sums = torch.zeros(len(TERMS), device=self.device)
-        # Of the tensors that PyTorch works on in a step, or of its product with the whole table.
-        width = model.entity.shape[1]
-        self.operation_size = stream.batch_size * (
-            model.entity.numel() if sampler.whole else max(width, sampler.negatives)
-        )
+        # Numbers of the tensors that PyTorch works on in a step, or of its products with whole tables.
+        numbers = [model.entity.shape[1], model.relation.shape[1], sampler.row_numbers]
+        numbers += [model.entity.numel()] if sampler.whole or penalty == "stay-positive" else []
+        numbers += [model.relation.numel()] if relation_weight else []
+        self.operation_size = stream.batch_size * max(numbers)
         self.steady = sampler.steady
         self.work = RecordedWork(self._work, self.generator, self.device)
 
@@ -226,7 +226,7 @@ class Trainer:
         """What the device does in a step, from batch to update, and what a steady sampler learns from it."""
         with self.optimizer.collecting(), kernels.small_operations(self.device, self.operation_size):
             batch, negatives, scores, terms = self._update(rows, side)
-        if self.steady:
+        if self.steady:  # what a sampler does then may be of any size
             self._observe(self.completed + 1, batch, negatives, scores, self.generator)
         return batch, negatives, scores, terms
 

@@ -99,6 +99,20 @@ def test_strided_rows(operation: str) -> None:
 def test_one_row_for_all(operation: str) -> None:
     first, second = inputs_of(operation, 7, 26)
     assert_equal(*OPERATIONS[operation], first, second[:1])
+    if operation != "project":
+        assert_equal(*OPERATIONS[operation], first[:1], second)
+
+
+@pytest.mark.parametrize(
+    ("operation", "columns"),
+    [("product", (5, 5)), ("product", (6, 4)), ("project", (4, 6)), ("compare l1", (6, 4))],
+)
+def test_what_does_not_fit_is_refused(operation: str, columns: tuple[int, int]) -> None:
+    """As the definition does: the loops, which check nothing, would read beyond the end of a row."""
+    given = normal(3, columns[0]), normal(3, columns[1], seed=1)
+    for function in OPERATIONS[operation]:
+        with pytest.raises(RuntimeError, match=r"must match|non-singleton"):
+            function(*given)
 
 
 @settings(max_examples=40, deadline=None)
@@ -163,7 +177,7 @@ def test_loops_keep_their_threads_where_pytorch_has_one() -> None:
 
 
 def test_large_operations_keep_their_threads() -> None:
-    with numba_threads.small_operations(numba_threads.SHARED_FROM + 1):
+    with numba_threads.small_operations(numba_threads.SHARED_FROM):
         assert torch.get_num_threads() == 2
 
 
@@ -187,17 +201,27 @@ def test_other_kernels_leave_threads_alone() -> None:
         kernels.choose(before)
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "all"])
-def test_a_step_has_them_and_a_product_with_all_entities_does_not(
-    sampler: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(numba_threads, "SHARED_FROM", 64 * 20)
-    graph = ring_graph()
-    trainer = build_trainer(resolve(load(f"distmult/{sampler}", ["model.dim=8", "train.batch_size=64"]), graph), graph)
-    assert trainer.operation_size == 64 * (graph.num_entities * 8 if sampler == "all" else trainer.sampler.negatives)
+STEPS: dict[str, tuple[list[str], int]] = {
+    "distmult/uniform": (["sampler.negatives=5"], 8),
+    "distmult/all": ([], 20 * 8),
+    "distmult/igan": (["sampler.pretrain_steps=0", "sampler.negatives=1"], 20),
+    "distmult/stay-positive": ([], 20 * 8),
+    "distmult/adv": (["loss.relation_weight=1", "sampler.negatives=5"], 4 * 8),
+    "rescal/uniform": (["sampler.negatives=5"], 8 * 8),
+}
+
+
+@pytest.mark.parametrize("recipe", STEPS)
+def test_steps_with_large_operations_keep_their_threads(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides, numbers = STEPS[recipe]
+    graph = ring_graph(20)
+    settings = ["model.dim=8", "train.batch_size=64", *overrides]
+    trainer = build_trainer(resolve(load(recipe, settings), graph), graph)
+    assert trainer.operation_size == 64 * numbers
+    monkeypatch.setattr(numba_threads, "SHARED_FROM", 64 * 10)
     seen: list[int] = []
     plain = trainer.loss.forward
     monkeypatch.setattr(trainer.loss, "forward", lambda *a: (seen.append(torch.get_num_threads()), plain(*a))[1])
     trainer.step()
-    assert seen == [2 if sampler == "all" else 1]
+    assert seen == [1 if numbers < 10 else 2]
     assert torch.get_num_threads() == 2

@@ -200,7 +200,7 @@ def optimizer_kernels(device: torch.device) -> UpdateKernels:
 def small_operations(device: torch.device, numbers: int) -> AbstractContextManager[None]:
     """A context for PyTorch's operations on tensors of at most so many numbers: threads only where they are worth it.
 
-    The compiled loops keep theirs.
+    The compiled loops keep theirs. PyTorch's number of threads is changed for as long (`torch.set_num_threads`).
     """
     if _implementation(device) != "numba":
         return nullcontext()

@@ -13,7 +13,7 @@ from numba import uint64
 from torch import Tensor
 
 from eans.kernels.numba_pairs import flat
-from eans.kernels.numba_threads import compiled, cuts, share, threads_for
+from eans.kernels.numba_threads import compiled, share_rows, threads_for
 from eans.kernels.reference import Counts, check_counts
 
 __all__ = ["count_better"]
@@ -69,5 +69,5 @@ def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, sto
     def part(first: int, last: int) -> None:
         _rows_loop(*out, numbers, scores.stride(0), num_entities, *answers, first, last)
 
-    share(part, cuts(batch, 4 * threads if threads > 1 else 1), threads)
+    share_rows(part, batch, threads)
     return counts

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from eans.kernels import reference_step
 from eans.kernels.numba_pairs import flat
-from eans.kernels.numba_threads import compiled, cuts, inlined, share, threads_for
+from eans.kernels.numba_threads import compiled, inlined, share_rows, threads_for
 
 LOWEST = np.float32(-87.0)  # exp of it is about the least that float32 has with all its digits; of less it is zero here
 
@@ -109,7 +109,7 @@ class _Surprise(torch.autograd.Function):
             bits = np.empty(negatives, np.int32)
             _rows_loop(*results, *inputs, weights, bits, bits.view(np.float32), first, last)
 
-        share(part, cuts(batch, 4 * threads if threads > 1 else 1), threads)
+        share_rows(part, batch, threads)
         ctx.save_for_backward(exponentials, scale, pull)
         return surprise
 

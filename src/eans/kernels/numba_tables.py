@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eans.kernels import pending_tables
 from eans.kernels.numba_pairs import flat, segments
-from eans.kernels.numba_threads import compiled, cuts, share, threads_for
+from eans.kernels.numba_threads import compiled, cuts, share, share_rows, threads_for
 
 __all__ = ["cubes", "distances_to", "group_means", "half_products"]
 
@@ -45,7 +45,7 @@ def _total(table: Tensor) -> Tensor:
     def part(first: int, last: int) -> None:
         _cubes_loop(out, numbers, CUBE_BLOCK, first, last)
 
-    share(part, cuts(blocks, 4 * threads if threads > 1 else 1), threads)
+    share_rows(part, blocks, threads)
     return table.new_tensor(out.sum(dtype=np.float64))
 
 
@@ -73,7 +73,7 @@ def _products(table: Tensor) -> Tensor:
     def part(first: int, last: int) -> None:
         _products_loop(out, numbers, table.shape[1] // 2, first, last)
 
-    share(part, cuts(len(table), 4 * threads if threads > 1 else 1), threads)
+    share_rows(part, len(table), threads)
     return products
 
 
@@ -108,7 +108,7 @@ def distances_to(points: Tensor, norms: Tensor, place: Tensor) -> Tensor:
     def part(first: int, last: int) -> None:
         _distances_loop(out, numbers, squares, chosen, columns, first, last)
 
-    share(part, cuts(size, 4 * threads if threads > 1 else 1), threads)
+    share_rows(part, size, threads)
     return distances
 
 

@@ -38,7 +38,7 @@ inlined: Callable[..., Any] = numba.njit(forceinline=True, **_OPTIONS)
 # Numbers (of candidate rows) below which a second thread costs more than it gives: waking it takes some 50 us.
 SERIAL_BELOW = 1 << 19
 # Numbers of one operation of PyTorch's from which its threads are worth waking: these are woken a hundred times a step.
-SHARED_FROM = 1 << 20
+SHARED_FROM = 1 << 19
 
 
 @cache
@@ -56,7 +56,7 @@ _loop_threads: ContextVar[int | None] = ContextVar("loop_threads", default=None)
 
 
 def threads_for(numbers: int) -> int:
-    """How many threads work on that many numbers: as many as PyTorch may use, or one."""
+    """How many threads a loop over that many numbers has: one, or as many as PyTorch, outside `small_operations`."""
     return (_loop_threads.get() or torch.get_num_threads()) if numbers >= SERIAL_BELOW else 1
 
 
@@ -64,15 +64,16 @@ def threads_for(numbers: int) -> int:
 def small_operations(numbers: int) -> Iterator[None]:
     """Inside, PyTorch's own operations, on tensors of at most so many numbers, use one thread if that is faster.
 
-    PyTorch wakes its threads for each operation on more than 32,768 numbers. A training step is a hundred of these.
+    PyTorch wakes its threads for each operation on more than 32,768 numbers. A training step is a hundred of these. The
+    number of threads is that of this Python thread, but one that first uses PyTorch meanwhile starts with one as well.
     """
     threads = torch.get_num_threads()
-    if numbers > SHARED_FROM or threads == 1:
+    if numbers >= SHARED_FROM or threads == 1:
         yield
         return
     token = _loop_threads.set(threads)
-    torch.set_num_threads(1)
     try:
+        torch.set_num_threads(1)
         yield
     finally:
         torch.set_num_threads(threads)
@@ -104,6 +105,14 @@ def share(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: 
         for future in futures:
             if not future.cancel():  # one that has not started would find nothing to do
                 future.result()
+
+
+def share_rows(work: Callable[[int, int], None], rows: int, threads: int) -> None:
+    """`share` calls of ``work(first, last)`` for rows ``[0, rows)``.
+
+    There are more parts than threads: the cores of a machine are seldom equally free.
+    """
+    share(work, cuts(rows, 4 * threads if threads > 1 else 1), threads)
 
 
 def cuts(size: int, parts: int, step: int = 1) -> list[tuple[int, int]]:

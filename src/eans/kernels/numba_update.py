@@ -18,7 +18,7 @@ from numba import uint64
 from torch import Tensor
 
 from eans.kernels.numba_pairs import flat, segments
-from eans.kernels.numba_threads import compiled, cuts, share, threads_for
+from eans.kernels.numba_threads import compiled, share_rows, threads_for
 from eans.kernels.pending import Pending
 from eans.kernels.reference_update import Betas
 
@@ -136,7 +136,7 @@ def update(
     def part(first: int, last: int) -> None:
         _update_loop(*given, *numbers, np.empty(columns, nothing.dtype), first, last)
 
-    share(part, cuts(num_rows, 4 * threads if threads > 1 else 1), threads)
+    share_rows(part, num_rows, threads)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from eans.kernels import reference, reference_step
 from eans.kernels.numba_compare import score_of
 from eans.kernels.numba_pairs import DOT, KINDS, L1, MODULUS, flat
-from eans.kernels.numba_threads import compiled, cuts, share, threads_for
+from eans.kernels.numba_threads import compiled, share_rows, threads_for
 from eans.kernels.reference import Comparison, width_of
 
 __all__ = ["compare_rows", "complex_product", "project"]
@@ -38,8 +38,7 @@ def _rows_fit(*tensors: Tensor) -> bool:
 
 def _by_rows(loop: Any, rows: int, numbers: int, *arguments: Any) -> None:
     """Let threads share the rows of a loop over ``[first, last)``, its last two arguments."""
-    threads = threads_for(numbers)
-    share(lambda first, last: loop(*arguments, first, last), cuts(rows, 4 * threads if threads > 1 else 1), threads)
+    share_rows(lambda first, last: loop(*arguments, first, last), rows, threads_for(numbers))
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------
@@ -155,19 +154,20 @@ def _product_gradient_loop(
             to_right[t + columns + j] = sign * (turned * left[x + j] - real * left[x + columns + j])
 
 
+def _product_arguments(left: Tensor, right: Tensor, conjugate: bool) -> tuple[Any, ...]:
+    """What both loops are given, but for results and gradients."""
+    sign = flat(left.new_tensor([-1.0 if conjugate else 1.0]))[0]  # of their type: a wider one would widen all
+    return flat(left), flat(right), left.stride(0), right.stride(0), left.shape[1] // 2, sign
+
+
 class _ComplexProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, conjugate: bool) -> Tensor:
-        ctx.sign = -1.0 if conjugate else 1.0
+        ctx.conjugate = conjugate
         ctx.save_for_backward(left, right)
         out = left.new_empty(left.shape)
-        _by_rows(_product_loop, len(left), left.numel(), flat(out), *_ComplexProduct.given(ctx, left, right))
+        _by_rows(_product_loop, len(left), left.numel(), flat(out), *_product_arguments(left, right, conjugate))
         return out
-
-    @staticmethod
-    def given(ctx: Any, left: Tensor, right: Tensor) -> tuple[Any, ...]:
-        sign = flat(left.new_tensor([ctx.sign]))[0]  # of their type: a wider one would make all arithmetic wider
-        return flat(left), flat(right), left.stride(0), right.stride(0), left.shape[1] // 2, sign
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -175,15 +175,16 @@ class _ComplexProduct(torch.autograd.Function):
         left, right = ctx.saved_tensors
         to_left, to_right = left.new_empty(left.shape), right.new_empty(right.shape)
         results = flat(to_left), flat(to_right), flat(gradient.contiguous())
-        _by_rows(_product_gradient_loop, len(left), left.numel(), *results, *_ComplexProduct.given(ctx, left, right))
+        given = _product_arguments(left, right, ctx.conjugate)
+        _by_rows(_product_gradient_loop, len(left), left.numel(), *results, *given)
         return to_left, to_right, None
 
 
 def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) -> Tensor:
     """`reference_step.complex_product`; a loop of its own for ``[B, 2d]`` with ``[B, 2d]`` or ``[1, 2d]``."""
-    if left.dim() == right.dim() == 2:
-        right = right.expand_as(left)
-    if left.shape != right.shape or not _rows_fit(left, right):
+    if left.dim() == right.dim() == 2 and len(right) == 1:
+        right = right.expand(len(left), -1)
+    if left.shape != right.shape or left.shape[-1] % 2 or not _rows_fit(left, right):
         return reference_step.complex_product(left, right, conjugate_right)
     product: Tensor = _ComplexProduct.apply(left, right, conjugate_right)
     return product
@@ -245,7 +246,8 @@ class _Project(torch.autograd.Function):
 
 def project(rows: Tensor, direction: Tensor) -> Tensor:
     """`reference_step.project`; a loop of its own for ``[B, 2d]`` with ``[B, d]`` or ``[1, d]``."""
-    if not _rows_fit(rows, direction) or len(direction) not in (1, len(rows)):
+    fits = _rows_fit(rows, direction) and len(direction) in (1, len(rows))
+    if not fits or rows.shape[1] != 2 * direction.shape[1]:
         return reference_step.project(rows, direction)
     projected: Tensor = _Project.apply(rows, direction.expand(len(rows), -1))
     return projected

@@ -171,8 +171,8 @@ class _ComplexProduct(torch.autograd.Function):
 
 def complex_product(left: Tensor, right: Tensor, conjugate_right: bool = False) -> Tensor:
     """`reference_step.complex_product`; a kernel of its own for ``[B, 2d]`` with ``[B, 2d]`` or ``[1, 2d]``."""
-    if left.dim() == right.dim() == 2:
-        right = right.expand_as(left)
+    if left.dim() == right.dim() == 2 and len(right) == 1:
+        right = right.expand(len(left), -1)
     if left.shape != right.shape or left.dim() != 2 or left.stride(1) != 1 or right.stride(1) != 1:
         return reference_step.complex_product(left, right, conjugate_right)
     product: Tensor = _ComplexProduct.apply(left, right, conjugate_right)

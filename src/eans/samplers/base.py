@@ -116,6 +116,11 @@ class Sampler(nn.Module, ABC):
         self.sorts = False
         self.repeats_from = {"exact": None, "repeats": 10.0 * negatives**0.145, "repeats-everywhere": 0.0}[known_true]
 
+    @property
+    def row_numbers(self) -> int:
+        """Of each positive, how many numbers PyTorch works on at a time to draw its negatives."""
+        return self.negatives
+
     def place(self, device: torch.device | str) -> None:
         """Move buffers and the index of known triples to `device`."""
         self.to(device)

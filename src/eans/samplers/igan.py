@@ -87,6 +87,10 @@ class IGAN(Adversarial):
         super().__init__(graph, negatives, policy, **options)
         self.generator_memory_mb = generator_memory_mb
 
+    @property
+    def row_numbers(self) -> int:
+        return self.num_entities
+
     def expect(self, batch_size: int) -> None:
         need = COPIES * batch_size * self.num_entities * torch.float32.itemsize / MEGABYTE
         if need > self.generator_memory_mb:

@@ -7,6 +7,7 @@ steps     whole training steps of the recipes, other n and d, memory, re-orderin
 kmeans    re-ordering of 15 thousand to 1.5 million entities
 ranking   filtered ranking of whole test sets
 samplers  a step of each sampler against a uniform one that scores as many candidates
+everyone  steps of the softmax over all entities, with rows in float32 and in bfloat16, against plain PyTorch
 sweep     other tiles in the place of the chosen ones; only when asked for
 quality   whole runs named by ``--runs recipe[:override]...``, appended to ``records/fast.jsonl``
 ========  =====================================================================================================
@@ -30,7 +31,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import gpu_kernels, gpu_quality, gpu_samplers, gpu_steps, gpu_sweep, gpu_targets
+from benchmarks import gpu_everyone, gpu_kernels, gpu_quality, gpu_samplers, gpu_steps, gpu_sweep, gpu_targets
 from benchmarks.cells import RECORDS
 from benchmarks.gpu_check import check
 from benchmarks.gpu_check_step import ROUNDED_TOLERANCE, TF32_TOLERANCE
@@ -46,6 +47,7 @@ MEASUREMENTS: dict[str, Callable[[Setting], Record]] = {
     "kmeans": gpu_steps.measure_kmeans,
     "ranking": gpu_steps.measure_ranking,
     "samplers": gpu_samplers.measure_samplers,
+    "everyone": gpu_everyone.measure_everyone,
     "sweep": gpu_sweep.measure_sweep,
 }
 ON_DEMAND = ("sweep", "quality")

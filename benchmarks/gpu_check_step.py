@@ -160,6 +160,7 @@ def check_everyone(source: Source, extent: Extent) -> Iterator[Finding]:
     batch, entities = extent.batch, extent.entities
     factors = [source.normal(batch, extent.dim), source.normal(entities, extent.dim)]
     yield differentiable("products", kernels.products, reference_step.products, factors, TF32_TOLERANCE)
+    yield from check_rounded_products(factors[0], factors[1], source.normal(batch, entities))
     scores = [source.normal(batch), 3.0 * source.normal(batch, entities)]
     known = source.normal(batch, entities) > 1.0
     known[1] = True
@@ -170,6 +171,23 @@ def check_everyone(source: Source, extent: Extent) -> Iterator[Finding]:
 
         name = f"surprise{'' if proposal is None else ' with a proposal'}"
         yield differentiable(name, surprise(kernels), surprise(reference_step), scores, LOSS_TOLERANCE)
+
+
+def check_rounded_products(queries: Tensor, rows: Tensor, outer: Tensor) -> Iterator[Finding]:
+    """What factors in bfloat16 cost: errors of scores and of both gradients against exact ones."""
+    table = nn.Parameter(rows)
+    optimizer = Adam([table], torch.tensor(0.1, device=table.device), rounded=True)
+    if not optimizer.kernels.ROUNDS or optimizer.pending[0] is None:
+        return
+    parts = []
+    for _ in range(2):
+        with optimizer.collecting():
+            found = with_gradients(lambda wanted: kernels.products(wanted, table), [queries], outer)
+            parts.append([*found, optimizer.pending[0].leading[0]])
+    exact = with_gradients(reference_step.products, [queries.double(), rows.double()], outer)
+    same = all(torch.equal(one, two) for one, two in zip(*parts, strict=True))
+    for name, one, two in zip(("scores", "query gradient", "table gradient"), parts[0], exact, strict=True):
+        yield Finding(f"products of bfloat16: {name}", relative_error(one, two), 0, same, ROUNDED_TOLERANCE)
 
 
 def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:

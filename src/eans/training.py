@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eans import kernels
 from eans.batches import Batch, BatchStream, Purpose, mix
-from eans.errors import RunError, UsageError
+from eans.errors import RunError
 from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
 from eans.kernels.cache import outgrows_cache
@@ -116,8 +116,6 @@ class Trainer:
             model.total_score()
         if penalty == "dura":
             model.duals(stream.triples[:1])
-        if sampler.whole and rows != "float32":
-            raise UsageError("train.rows 'bfloat16' does nothing with sampler.name 'all'; leave it out")
         if sampler.whole:
             model.compare_everyone([])
         if relation_weight:

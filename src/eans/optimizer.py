@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from eans import kernels
 from eans.kernels.pending import collect
 from eans.kernels.reference_update import Betas
+from eans.kernels.tensor_cores import rounded_copy
 
 OptimizerName = Literal["adam", "adagrad"]
 
@@ -58,7 +59,7 @@ class Optimizer:
             for index, table in enumerate(self.tables)
         ]
         if rounded and self.kernels.ROUNDS and self.pending[0] is not None:
-            self.pending[0].rounded = self.tables[0].detach().bfloat16()
+            self.pending[0].rounded = rounded_copy(self.tables[0].detach())
         self._collect(False)
 
     @classmethod
@@ -102,7 +103,7 @@ class Optimizer:
         """Follow a change of the tables that was not a step."""
         first = self.pending[0]
         if first is not None and first.rounded is not None:
-            first.rounded.copy_(self.tables[0].detach())
+            first.rounded[: len(self.tables[0])] = self.tables[0].detach()
 
     @torch.no_grad()
     def step(self) -> None:

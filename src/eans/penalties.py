@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,31 +15,12 @@ def l3_penalty(tables: Iterable[Tensor]) -> Tensor:
     return torch.stack([kernels.cubes(table) for table in tables]).sum()
 
 
-class _CubedSizes(torch.autograd.Function):
-    """``sum |x|^3`` of coordinates ``[B, P, ...]``, and ``3 |x| x``, which autograd takes many more kernels for."""
-
-    @staticmethod
-    def forward(ctx: Any, coordinates: Tensor) -> Tensor:
-        first, *others = coordinates.unbind(1)
-        # PyTorch's own norm over a dimension in the middle takes a hundred times as long on a CPU.
-        sizes = functools.reduce(torch.hypot, others, first.abs())
-        ctx.save_for_backward(coordinates, sizes)
-        return sizes.pow(3).sum()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        coordinates, sizes = ctx.saved_tensors
-        slope: Tensor = coordinates * (3 * gradient * sizes)[:, None]
-        return slope
-
-
 def n3_penalty(factors: Iterable[Tensor]) -> Tensor:
     """``sum |x|^3 / B`` over the coordinates of the batch's own rows (Lacroix et al., 2018): a scalar.
 
     Coordinates ``[B, P, ...]`` of P parts count by their Euclidean size: the modulus, for the two of a complex number.
     """
-    sums = [_CubedSizes.apply(factor) / len(factor) for factor in factors]  # type: ignore[no-untyped-call]
+    sums = [kernels.cubed_sizes(factor) / len(factor) for factor in factors]
     return torch.stack(sums).sum()
 
 

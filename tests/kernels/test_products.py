@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from kernel_cases import poison
 from torch import Tensor
 
 from eans import kernels
@@ -130,27 +131,41 @@ def test_a_table_that_collects_gets_one_part() -> None:
     torch.testing.assert_close(pending.leading[0] + parameter.grad, 3 * expected((3, 4, 5))[2])
 
 
-def rounded_results(shape: tuple[int, ...], device: str = "cpu") -> tuple[list[Tensor], list[Tensor]]:
+def rounded_results(shape: tuple[int, ...], padded: bool, device: str = "cpu") -> tuple[list[Tensor], list[Tensor]]:
     """Scores and both gradients with a rounded copy, and from the numbers that the rounded factors stand for."""
     queries, table, outer = (part.to(device, torch.float32) for part in case(shape))
     wider = torch.nn.Parameter(torch.cat([table, table[:, :1]], dim=1))
     pending = collect(wider)
-    pending.rounded = wider.detach().bfloat16()
+    pending.rounded = tensor_cores.rounded_copy(wider.detach()) if padded else wider.detach().bfloat16()
     queries.requires_grad_()
     scores = tensor_cores.products(queries, wider[:, : table.shape[1]])
     assert scores.dtype == torch.float32
     (to_queries,) = torch.autograd.grad(scores, queries, outer)
     (to_table,) = pending.leading
     assert (to_queries.dtype, to_table.dtype, wider.grad) == (torch.float32, torch.float32, None)
+    assert to_table.is_contiguous()
     left, right, pull = (part.detach().bfloat16().double().cpu() for part in (queries, table, outer))
     truth = [left @ right.T, pull @ right, pull.T @ left]
     return [part.detach().double().cpu() for part in (scores, to_queries, to_table)], truth
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0]], ids=lambda shape: "x".join(map(str, shape)))
-def test_a_rounded_copy_is_what_products_read(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_rounded_copy_is_what_products_read(
+    shape: tuple[int, ...], padded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All factors are rounded to bfloat16, and nothing else: sums and results have float32."""
-    assert furthest(*rounded_results(shape)) < 2e-6
+    poison(monkeypatch)
+    assert furthest(*rounded_results(shape, padded)) < 2e-6
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9])
+def test_a_rounded_copy_has_rows_of_zeros_behind_it(rows: int) -> None:
+    table = normal(rows, 5, seed=1).float()
+    copy = tensor_cores.rounded_copy(table)
+    assert len(copy) % tensor_cores.ALIGNMENT == 0 <= len(copy) - rows < tensor_cores.ALIGNMENT
+    assert torch.equal(copy[:rows], table.bfloat16())
+    assert not copy[rows:].any()
 
 
 @pytest.mark.parametrize("precision", ["highest", "high"])
@@ -197,5 +212,6 @@ def test_on_a_gpu_factors_are_rounded(shape: tuple[int, ...]) -> None:
 @needs_gpu
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0]], ids=lambda shape: "x".join(map(str, shape)))
-def test_on_a_gpu_sums_of_rounded_factors_have_float32(shape: tuple[int, ...]) -> None:
-    assert furthest(*rounded_results(shape, "cuda")) < 2e-6
+@pytest.mark.parametrize("padded", [False, True])
+def test_on_a_gpu_sums_of_rounded_factors_have_float32(shape: tuple[int, ...], padded: bool) -> None:
+    assert furthest(*rounded_results(shape, padded, "cuda")) < 2e-6

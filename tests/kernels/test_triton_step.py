@@ -27,6 +27,7 @@ from eans.kernels import (
     reference_step,
     tensor_cores,
     triton_compare,
+    triton_cubes,
     triton_loss,
     triton_sampling,
     triton_softmax,
@@ -50,6 +51,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tiles along every axis already for small shapes; buffers that are not written hold NaN."""
     monkeypatch.setattr(triton_vectors, "COLUMNS", 8)
     monkeypatch.setattr(triton_tables, "PRODUCT_COLUMNS", 8)
+    monkeypatch.setattr(triton_cubes, "COLUMNS", 8)
     monkeypatch.setattr(triton_tables, "CUBE_BLOCK", 16)
     monkeypatch.setattr(triton_tables, "CUBE_PROGRAMS", 3)
     monkeypatch.setattr(triton_sampling, "CANDIDATES", 4)
@@ -247,6 +249,35 @@ def test_surprise(corrected: bool, negatives: int) -> None:
         with_gradients(lambda one, two: triton_softmax.surprise(one, two, known, proposal), *inputs),
         with_gradients(lambda one, two: reference_step.surprise(one, two, known, proposal), *inputs),
     )
+
+
+@pytest.mark.parametrize("lead", [1.0, 4.0, 6.0, 9.0, 20.0])
+def test_surprise_of_positives_that_lead(lead: float) -> None:
+    """The gradient of a positive whose loss is small comes from a series."""
+    known = torch.zeros(3, 6, dtype=torch.bool, device=DEVICE)
+    inputs = [normal(3) + lead, normal(3, 6, seed=1)]
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
+        found, expected = (
+            with_gradients(lambda one, two, ops=ops: ops.surprise(one, two, known, None), *inputs)
+            for ops, inputs in (
+                (triton_softmax, [part.to(dtype) for part in inputs]),
+                (reference_step, inputs),
+            )
+        )
+        for one, two in zip(found[:2], expected, strict=False):
+            torch.testing.assert_close(
+                one.double(), two, rtol=tolerance, atol=1e-7 if dtype == torch.float32 else 1e-15
+            )
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 1, 11), (3, 2, 8), (4, 2, 21), (0, 2, 3), (2, 3, 4), (2, 2, 3, 2)])
+def test_cubed_sizes(shape: tuple[int, ...]) -> None:
+    inputs = normal(*shape)
+    if inputs.numel():
+        inputs.view(-1)[0] = 0.0
+    assert_same(*(with_gradients(ops.cubed_sizes, inputs) for ops in (triton_cubes, reference_step)))
+    turned = inputs.transpose(1, -1).contiguous().transpose(1, -1)  # other strides
+    assert_same(*(with_gradients(ops.cubed_sizes, turned) for ops in (triton_cubes, reference_step)))
 
 
 def test_surprise_of_padded_scores() -> None:

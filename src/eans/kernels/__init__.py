@@ -45,6 +45,7 @@ __all__ = [
     "compare_rows",
     "complex_product",
     "count_better",
+    "cubed_sizes",
     "cubes",
     "distances_to",
     "fold",
@@ -76,6 +77,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "compare_rows": "reference",
         "complex_product": "reference_step",
         "count_better": "reference",
+        "cubed_sizes": "reference_step",
         "cubes": "reference_step",
         "distances_to": "reference",
         "gather": "reference_step",
@@ -98,6 +100,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "compare_rows": "triton_vectors",
         "complex_product": "triton_vectors",
         "count_better": "triton_rank",
+        "cubed_sizes": "triton_cubes",
         "cubes": "triton_tables",
         "gather": "pending_tables",
         "group_means": "triton_nearest",
@@ -269,6 +272,12 @@ def gather(table: Tensor, ids: Tensor) -> Tensor:
 def cubes(table: Tensor) -> Tensor:
     """`eans.kernels.reference_step.cubes` by the chosen implementation."""
     total: Tensor = _call("cubes", table.device, table)
+    return total
+
+
+def cubed_sizes(coordinates: Tensor) -> Tensor:
+    """`eans.kernels.reference_step.cubed_sizes` by the chosen implementation."""
+    total: Tensor = _call("cubed_sizes", coordinates.device, coordinates)
     return total
 
 

@@ -68,7 +68,8 @@ class Pending:
         aside: where the uses are sorted while the scores are computed.
         on: does the table collect at the moment? Otherwise it is a parameter like any other.
         across: candidates of each positive are sorted, so that work on the same part of each shares rows.
-        rounded: the table in bfloat16, ``[E, F]``, which comparisons read instead; None for the table itself.
+        rounded: the table in bfloat16, ``[E, F]``, which comparisons and products read instead, and perhaps some rows
+            of zeros; None for the table itself.
         candidates: at most one.
         rows: of gathered rows.
         leading: ``[E, D]`` of the first D columns, at most one.

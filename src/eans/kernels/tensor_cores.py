@@ -60,34 +60,49 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, table: Tensor) -> Tensor:
         ctx.pending = pending_of(table)
+        ctx.dtype, ctx.rows = queries.dtype, len(table)
+        factors = queries, table
         if ctx.pending is not None and ctx.pending.rounded is not None:
             factors = queries.to(ctx.pending.rounded.dtype), ctx.pending.rounded[:, : table.shape[1]]
-        else:
-            factors = queries, table
         ctx.save_for_backward(*factors)
-        ctx.dtype = queries.dtype
-        scores = aligned(len(queries), len(table), queries)
+        scores = aligned(len(queries), len(factors[1]), queries)
         with rounded_factors():
-            for part in parts(len(table)):
+            for part in parts(len(factors[1])):
                 multiply(factors[0], factors[1][part].T, scores[:, part])
-        return scores
+        return scores[:, : ctx.rows]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         queries, table = ctx.saved_tensors
-        if gradient.stride(1) != 1 or gradient.stride(0) % ALIGNMENT or gradient.dtype != table.dtype:
-            gradient = aligned(len(queries), len(table), table).copy_(gradient)
-        to_queries = torch.zeros(queries.shape, dtype=ctx.dtype, device=queries.device)
+        fits = gradient.stride(1) == 1 and not gradient.stride(0) % ALIGNMENT and gradient.dtype == table.dtype
+        if not fits or len(table) > ctx.rows:
+            copy = aligned(len(queries), len(table), table)
+            copy[:, : ctx.rows] = gradient
+            copy[:, ctx.rows :] = 0
+            gradient = copy
         to_table = torch.empty(table.shape, dtype=ctx.dtype, device=table.device)
+        to_queries = torch.empty(queries.shape, dtype=ctx.dtype, device=queries.device)
         with rounded_factors():
             for part in parts(len(table)):
-                to_queries += multiply(gradient[:, part], table[part], torch.empty_like(to_queries))
                 multiply(gradient[:, part].T, queries, to_table[part])
+                if part.start:
+                    to_queries += multiply(gradient[:, part], table[part], torch.empty_like(to_queries))
+                else:
+                    multiply(gradient[:, part], table[part], to_queries)
+        to_table = to_table[: ctx.rows]
         if ctx.pending is not None and not ctx.pending.leading:
             ctx.pending.leading.append(to_table)
             return to_queries, None
         return to_queries, to_table
+
+
+def rounded_copy(table: Tensor) -> Tensor:
+    """The table in bfloat16, and rows of zeros up to a number of rows that tensor cores want."""
+    rows = -(-len(table) // ALIGNMENT) * ALIGNMENT
+    copy = torch.zeros(rows, table.shape[1], dtype=torch.bfloat16, device=table.device)
+    copy[: len(table)] = table
+    return copy
 
 
 def products(queries: Tensor, table: Tensor) -> Tensor:

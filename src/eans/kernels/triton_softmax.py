@@ -1,8 +1,8 @@
-"""The cross-entropy of a positive among its candidates, one program per positive.
+"""The cross-entropy of a positive among its candidates.
 
 `eans.kernels.reference_step.surprise` defines it. The candidates of a row may be all entities of a graph, so a program
-walks over them in tiles. Forward and backward read the scores once each, and nothing of their size is made but the
-gradient.
+walks over them in tiles; backward, each tile has its own. Both read the scores once, and nothing of their size is made
+but the gradient.
 """
 
 # Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
@@ -74,16 +74,17 @@ def _backward_kernel(
     to_stride,
     COLUMNS: tl.constexpr,
 ):
+    """Some candidates of a row. What they are pulled by is what the positive is pushed by."""
     row = tl.program_id(0).to(tl.int64)
     own, outer, surprised = tl.load(positive + row), tl.load(upstream + row), tl.load(surprise + row)
-    total = own * 0.0
-    for start in range(0, negatives, COLUMNS):
-        columns = start + tl.arange(0, COLUMNS)
-        above = _above(negative, known_true, log_weight, row, stride, columns, negatives, own)
-        pull = outer * tl.exp(above - surprised)
-        total += tl.sum(pull, axis=0)
-        tl.store(to_negative + row * to_stride + columns, pull, mask=columns < negatives)
-    tl.store(to_positive + row, -total)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    above = _above(negative, known_true, log_weight, row, stride, columns, negatives, own)
+    pull = outer * tl.exp(above - surprised)
+    tl.store(to_negative + row * to_stride + columns, pull, mask=columns < negatives)
+    if tl.program_id(1) == 0:
+        # The sum over all of them, 1 - exp(-surprise); of a small one the difference would keep few digits.
+        near = surprised * (1.0 - surprised / 2.0 * (1.0 - surprised / 3.0 * (1.0 - surprised / 4.0)))
+        tl.store(to_positive + row, -outer * tl.where(surprised < 1e-2, near, 1.0 - tl.exp(-surprised)))
 
 
 class _Surprise(torch.autograd.Function):
@@ -107,7 +108,7 @@ class _Surprise(torch.autograd.Function):
         batch, negatives = negative.shape
         to_positive, to_negative = torch.empty_like(positive), aligned(batch, negatives, negative)
         with torch.cuda.device_of(negative):
-            _backward_kernel[(batch,)](
+            _backward_kernel[(batch, triton.cdiv(negatives, ctx.columns))](
                 to_positive, to_negative, upstream.contiguous(), surprise, positive, negative, known_true, log_weight,
                 negatives, negative.stride(0), to_negative.stride(0),
                 COLUMNS=ctx.columns, num_warps=8,

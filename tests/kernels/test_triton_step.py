@@ -63,7 +63,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def normal(*size: int, seed: int = 0) -> Tensor:
-    return torch.randn(*size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    return torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def with_gradients(function: Callable[..., Tensor], *inputs: Tensor, seed: int = 9) -> list[Tensor]:

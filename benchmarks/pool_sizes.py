@@ -24,9 +24,9 @@ SETTINGS = (
     ("wn18rr/rotate/sans+adv", ("sampler.walk_restart=true",)),
     ("wn18rr/transe/sans+adv", ("sampler.walks=10000", "sampler.pool_limit=41000", "sampler.pool_memory_mb=4096")),
     ("fb15k-237/rotate/sans+adv", ()),
-    ("fb15k-237/rotate/sans+adv", ("sampler.walk_restart=true",)),
-    ("fb15k-237/rotate/sans+adv", ("sampler.walk_restart=true", "sampler.pool_kind=hops", "sampler.hops=2")),
-    ("fb15k-237/rotate/sans+adv", ("sampler.walk_restart=true", "sampler.pool_kind=hops", "sampler.hops=3")),
+    ("fb15k-237/rotate/sans+adv", ("sampler.hops=2",)),
+    ("fb15k-237/rotate/sans+adv", ("sampler.pool_kind=walks", "sampler.hops=2", "sampler.walk_restart=false")),
+    ("fb15k-237/rotate/sans+adv", ("sampler.pool_kind=walks", "sampler.hops=2")),
     ("fb15k-237/transe/sans+adv", ()),
 )
 

@@ -145,6 +145,21 @@ def rounded(record: dict[str, Any]) -> str:
     return markdown(header, rows)
 
 
+def everyone(part: dict[str, Any]) -> str:
+    """Steps of the softmax over all entities, beside plain PyTorch."""
+    rows = [
+        [
+            title(cell["recipe"]), str(cell["width"]), str(cell["batch"]), f"{cell['ms']:.2f}",
+            f"{cell['rounded_ms']:.2f}", f"{cell['plain_ms']:.2f}",
+            f"{cell['plain_ms'] / cell['ms']:.1f}x, {cell['plain_ms'] / cell['rounded_ms']:.1f}x",
+            f"{cell['floor_ms']:.2f}",
+        ]
+        for cell in part["cells"].values()
+    ]  # fmt: skip
+    header = ["training step", "width", "b", "ms", "bfloat16 ms", "PyTorch ms", "ratios", "floor ms"]
+    return markdown(header, rows)
+
+
 def samplers(part: dict[str, Any]) -> str:
     """Steps of samplers beside uniform ones."""
     rows = [
@@ -327,6 +342,7 @@ SECTIONS: dict[str, Section] = {
     "gpu-steps": Section("gpu-speed.json", "steps", steps, GPU),
     "gpu-sizes": Section("gpu-speed.json", "steps", sizes, GPU),
     "gpu-rounded": Section("gpu-speed.json", None, rounded, GPU),
+    "gpu-everyone": Section("gpu-speed.json", "everyone", everyone, GPU),
     "gpu-samplers": Section("gpu-speed.json", "samplers", samplers, GPU),
     "gpu-kernels": Section("gpu-speed.json", "kernels", kernel_rows, GPU),
     "gpu-kmeans": Section("gpu-speed.json", "kmeans", kmeans, GPU),

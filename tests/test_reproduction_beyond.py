@@ -85,7 +85,7 @@ def test_anchors() -> None:
 def test_questions_and_their_runs() -> None:
     assert Counter(cell["question"] for cell in CHOICES if "base" in cell.fields) == {
         "Where K-means starts": 6,
-        "How the line is made, and when": 13,
+        "How the line is made, and when": 14,
         "Labels of false negatives": 5,
         "TransD's projection of relations": 4,
         "Width of the tables": 5,
@@ -97,7 +97,7 @@ def test_questions_and_their_runs() -> None:
         "The last weights, or the best validated ones": 4,
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
-        "Steps and batches of a softmax": 7,
+        "Steps and batches of a softmax": 9,
         "Weight of the L3 penalty": 4,
         "Weight of the N3 penalty": 3,
         "N3 or DURA": 3,

@@ -18,6 +18,7 @@ from rich.console import Console
 from eans import display_report
 from eans.reproduction import TABLES, Cell, judge, read_cells, read_records, select
 from eans.reproduction.formats import FORMATS, render, to_csv, to_json, to_markdown
+from eans.reproduction.labels import signed
 from eans.reproduction.latex import escaped
 from eans.reproduction.layouts import BRIEF, FULL, LAYOUTS, PAGE, PRINTED
 from eans.reproduction.overview import overview
@@ -369,3 +370,15 @@ def test_a_report_loads_no_pytorch(some_records: Path, format_: str) -> None:
     command = [sys.executable, "-c", REPORT, str(some_records), format_]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "LOADED [] 0"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.00124, "+0.0012"), (-0.00006, "-0.0001"), (-0.000023, "-0.00002"), (2.4e-6, "+0.000002"), (-1e-9, "+0.0000")],
+)
+def test_a_difference_that_decides_is_not_rounded_away(value: float, text: str) -> None:
+    assert signed("mrr", value) == text
+
+
+def test_differences_of_mean_ranks_are_whole() -> None:
+    assert [signed("mr", value) for value in (-0.00002, 12.4, None)] == ["+0", "+12", "-"]

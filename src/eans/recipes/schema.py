@@ -154,7 +154,7 @@ class TrainSection(Section):
         0.0, description="share of a query's numbers that a step leaves out, chosen at random; dot-product models only"
     )
     rows: Literal["float32", "bfloat16"] = Field(
-        "float32", description="on a GPU, read candidate rows rounded to bfloat16: faster, less exact"
+        "float32", description="on a GPU, compare or multiply rows rounded to bfloat16: faster, less exact"
     )
     subsampling: bool | Literal["query", "answer"] = Field(
         True,

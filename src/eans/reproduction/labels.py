@@ -85,10 +85,12 @@ def target(name: str, value: float | None) -> str:
 
 
 def signed(name: str, value: float | None) -> str:
-    """A difference with its sign; that of zero is a plus."""
+    """A difference with its sign; that of zero is a plus. One that four places would hide has more."""
     if value is None:
         return "-"
     places = 0 if name == "mr" else 4
+    if name != "mr" and 1e-6 < abs(value) < 5e-5:
+        places = 6 if abs(value) < 5e-6 else 5
     return f"{round(value, places) + 0.0:+.{places}f}"
 
 

@@ -123,7 +123,7 @@ LINEAR = pytest.mark.parametrize("name", ["distmult", "complex", "simple", "resc
 def test_all_rows_but_the_substitution_compete_as_relations(name, triples):
     model, plain = twins(name, {})
     for asked in (triples, inverted(triples)):
-        scores = model.relation_scores(asked)
+        scores = model.relation_scores(model.triple_rows(asked))
         assert scores.shape == (6, 2 * RELATIONS)
         torch.testing.assert_close(scores, plain.score_relations(asked[:, 0], asked[:, 2]))
     scores.sum().backward()
@@ -173,7 +173,7 @@ def test_the_penalty_is_that_of_the_question(name):
     for number in range(2):
         batch = trainer.stream[number]
         triples, _ = trainer.model.oriented(batch.triples, batch.side)
-        expected = 0.3 * dura_penalty(*trainer.model.duals(triples)).item()
+        expected = 0.3 * dura_penalty(*trainer.model.duals(trainer.model.triple_rows(triples))).item()
         trainer.step()
         assert trainer.take_means(1)["penalty"] == pytest.approx(expected, rel=1e-5)
 

@@ -19,7 +19,7 @@ from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
 from eans.kernels.cache import outgrows_cache
 from eans.losses import LogSigmoid, LossTerms, relation_loss
-from eans.models import Model, Scores
+from eans.models import Model, Scores, TripleRows
 from eans.optimizer import OPTIMIZERS, OptimizerName
 from eans.penalties import dura_penalty, l3_penalty, n3_penalty, stay_positive_penalty
 from eans.recording import RecordedWork
@@ -115,11 +115,11 @@ class Trainer:
         if penalty == "stay-positive":
             model.total_score()
         if penalty == "dura":
-            model.duals(stream.triples[:1])
+            model.duals(model.triple_rows(stream.triples[:1]))
         if sampler.whole:
             model.compare_everyone([])
         if relation_weight:
-            model.relation_scores(stream.triples[:1])
+            model.relation_scores(model.triple_rows(stream.triples[:1]))
         if dropout:
             model.dropout(1, dropout, torch.Generator(device))
         self.seed = seed
@@ -163,33 +163,36 @@ class Trainer:
     def _seeded(self, purpose: Purpose) -> torch.Generator:
         return self.generator.manual_seed(mix(self.seed, purpose, self.completed))
 
-    def _penalty(self, batch: Batch) -> Tensor:
+    def _penalty(self, rows: TripleRows) -> Tensor:
         if self.penalty == "l3":
             return self.penalty_weight * l3_penalty((self.model.entity, self.model.relation))
         if self.penalty == "n3":
-            triples, _ = self.model.oriented(batch.triples, batch.side)
-            return self.penalty_weight * n3_penalty(self.model.factors(triples))
+            return self.penalty_weight * n3_penalty(self.model.factors(rows))
         if self.penalty == "dura":
-            triples, _ = self.model.oriented(batch.triples, batch.side)
-            return self.penalty_weight * dura_penalty(*self.model.duals(triples))
+            return self.penalty_weight * dura_penalty(*self.model.duals(rows))
         if self.penalty == "stay-positive":
             return self.penalty_weight * stay_positive_penalty(self.model.total_score(), self.penalty_power)
         return torch.zeros((), device=self.device)
 
-    def _relation_loss(self, batch: Batch) -> Tensor:
+    def _relation_loss(self, rows: TripleRows, relations: Tensor, weight: Tensor) -> Tensor:
         if not self.relation_weight:
             return torch.zeros((), device=self.device)
-        triples, _ = self.model.oriented(batch.triples, batch.side)
-        scores = self.model.relation_scores(triples)
-        return self.relation_weight * relation_loss(scores, triples[:, RELATION], batch.weight)
+        return self.relation_weight * relation_loss(self.model.relation_scores(rows), relations, weight)
 
-    def scores(self, triples: Tensor, side: Side, negatives: Negatives, kept: Tensor | None = None) -> Scores:
+    def scores(
+        self,
+        triples: Tensor,
+        side: Side,
+        negatives: Negatives,
+        kept: Tensor | None = None,
+        rows: TripleRows | None = None,
+    ) -> Scores:
         """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`.
 
-        `kept` is what a step keeps of the queries; None for all. See `Model.training_scores`.
+        `kept` is what a step keeps of the queries; None for all. See `Model.training_scores`, also for `rows`.
         """
         entities = None if self.sampler.whole else negatives.entities
-        return self.model.training_scores(triples, side, entities, self.loss.needs_substitution, kept)
+        return self.model.training_scores(triples, side, entities, self.loss.needs_substitution, kept, rows)
 
     def step(self) -> LossTerms:
         """Do one step and return its loss terms.
@@ -228,11 +231,13 @@ class Trainer:
             self._observe(self.completed + 1, batch, negatives, scores, self.generator)
         return batch, negatives, scores, terms
 
-    def _update(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
-        batch = self.stream.batch(rows, side, self.places)
+    def _update(self, positives: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
+        batch = self.stream.batch(positives, side, self.places)
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
         kept = self.model.dropout(len(batch.triples), self.dropout, self.generator) if self.dropout else None
-        scores = self.scores(batch.triples, batch.side, negatives, kept)
+        triples, side = self.model.oriented(batch.triples, batch.side)
+        rows = self.model.triple_rows(triples)  # once for all who need them
+        scores = self.scores(triples, side, negatives, kept, rows)
         self.aside.join()
         weight = batch.weight if negatives.weight is None else batch.weight * negatives.weight
         proposal = None
@@ -244,7 +249,7 @@ class Trainer:
         ):  # losses scale weights to the sum 1; the factors' mean must not be lost by that
             share = weight.sum() / batch.weight.sum()
             terms = terms._replace(positive=terms.positive * share, negative=terms.negative * share)
-        penalty, relation = self._penalty(batch), self._relation_loss(batch)
+        penalty, relation = self._penalty(rows), self._relation_loss(rows, triples[:, RELATION], batch.weight)
         total = terms.total + penalty + relation
         if self.device.type == "cpu" and not bool(torch.isfinite(total)):
             raise self._diverged()

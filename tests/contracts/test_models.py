@@ -211,9 +211,9 @@ def test_relations_with_gradients(name, options, triples):
     model = build(name, options)
     if name not in ("distmult", "complex", "simple", "rescal") or options.get("bounded"):
         with pytest.raises(UsageError, match=r"loss\.relation_weight"):
-            model.relation_scores(triples)
+            model.relation_scores(model.triple_rows(triples))
         return
-    scores = model.relation_scores(triples)
+    scores = model.relation_scores(model.triple_rows(triples))
     torch.testing.assert_close(scores, model.score_relations(triples[:, 0], triples[:, 2]))
     scores.sum().backward()
     assert model.relation.grad[:RELATIONS].abs().sum() > 0
@@ -454,7 +454,7 @@ def test_factors_are_coordinates_of_the_triples_own_rows(name, options, triples)
     if options == {"projection": "entity-table"}:  # the projection that the triple uses stands in the entity table
         relation = torch.cat([relation[:, :DIM], model.entity[triples[:, 1], DIM:]], 1)
     rows = head, relation, tail
-    for factor, row in zip(model.factors(triples), rows, strict=True):
+    for factor, row in zip(model.factors(model.triple_rows(triples)), rows, strict=True):
         sizes = [np.abs(as_complex(one)) for one in row] if name == "complex" else row.abs().tolist()
         torch.testing.assert_close(torch.linalg.vector_norm(factor, dim=1), torch.tensor(np.array(sizes)))
 

@@ -1,6 +1,6 @@
 """The models by name. A new model is one file and one line here; the contract tests then cover it."""
 
-from eans.models.base import Model, Query, Scores, Substitution
+from eans.models.base import Model, Query, Scores, Substitution, TripleRows
 from eans.models.complex import ComplEx
 from eans.models.distmult import DistMult
 from eans.models.rescal import RESCAL
@@ -38,4 +38,5 @@ __all__ = [
     "TransE",
     "TransH",
     "TransR",
+    "TripleRows",
 ]

@@ -34,6 +34,14 @@ class Query(NamedTuple):
     shift: Tensor | None = None
 
 
+class TripleRows(NamedTuple):
+    """What the tables hold of B triples: rows ``[B, F]``, ``[B, G]`` and ``[B, F]``."""
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+
+
 class Scores(NamedTuple):
     """The scores of one training batch, without margins.
 
@@ -151,15 +159,16 @@ class Model(nn.Module, ABC):
         """All entity-indexed parameters side by side, ``[E, F]``: what EANS clusters (paper, eq. 1)."""
         return self.entity.detach()
 
-    def factors(self, triples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Coordinates of head, relation and tail for the N3 penalty, of P parts each: three tensors ``[B, P, ...]``."""
-        return (
-            self.entity_rows(triples[:, HEAD])[:, None],
-            self.relation_rows(triples[:, RELATION])[:, None],
-            self.entity_rows(triples[:, TAIL])[:, None],
-        )
+    def triple_rows(self, triples: Tensor) -> TripleRows:
+        """The rows of triples ``[B, 3]``, both entities' gathered at once."""
+        head, tail = self.entity_rows(torch.stack((triples[:, HEAD], triples[:, TAIL]))).unbind()
+        return TripleRows(head, self.relation_rows(triples[:, RELATION]), tail)
 
-    def duals(self, triples: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def factors(self, rows: TripleRows) -> tuple[Tensor, Tensor, Tensor]:
+        """Coordinates of head, relation and tail for the N3 penalty, of P parts each: three tensors ``[B, P, ...]``."""
+        return rows.head[:, None], rows.relation[:, None], rows.tail[:, None]
+
+    def duals(self, rows: TripleRows) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """For the penalty DURA: the rows of heads and tails, and the queries made of them for tails and heads.
 
         Four tensors ``[B, ...]``. Only dot products have it; distances refuse.
@@ -169,8 +178,7 @@ class Model(nn.Module, ABC):
                 f"model '{type(self).__name__.lower()}' compares by distance, and loss.penalty 'dura' is for dot "
                 "products; use model.name 'distmult', 'complex', 'simple' or 'rescal'"
             )
-        head, tail = self.entity_rows(triples[:, HEAD]), self.entity_rows(triples[:, TAIL])
-        relation = self.relation_rows(triples[:, RELATION])
+        head, relation, tail = rows
         return (head, tail), (self.query(head, relation, "tail").vector, self.query(tail, relation, "head").vector)
 
     def total_score(self) -> Tensor:
@@ -194,13 +202,12 @@ class Model(nn.Module, ABC):
             "use model.name 'distmult', 'complex', 'simple' or 'rescal'"
         )
 
-    def relation_scores(self, triples: Tensor) -> Tensor:
-        """Scores of every relation between heads and tails of triples ``[B, 3]``, with gradients: ``[B, R]``.
+    def relation_scores(self, rows: TripleRows) -> Tensor:
+        """Scores of every relation between the heads and tails of B triples, with gradients: ``[B, R]``.
 
         As `score_relations`, at the cost of one matrix product. Reciprocal relations are scored as well: ``[B, 2R]``.
         """
-        heads, tails = self.entity_rows(torch.stack((triples[:, HEAD], triples[:, TAIL]))).unbind()
-        return kernels.products(self.relation_query(heads, tails), self.relation[: self.substitution_relation])
+        return kernels.products(self.relation_query(rows.head, rows.tail), self.relation[: self.substitution_relation])
 
     def oriented(self, triples: Tensor, side: Side) -> tuple[Tensor, Side]:
         """The question for the `side` of triples ``[B, 3]`` as the tables answer it: triples ``[B, 3]`` and side.
@@ -334,16 +341,18 @@ class Model(nn.Module, ABC):
         entities: Tensor | None,
         substitution: Substitution | None = None,
         kept: Tensor | None = None,
+        rows: TripleRows | None = None,
     ) -> Scores:
         """All scores a loss needs for triples ``[B, 3]`` whose `side` is corrupted by `entities` ``[B, N]``.
 
         Candidate rows are read once and compared with one to three queries. None for `entities` stands for all of them
         in their order, ``N = E``. `kept` ``[B, D]``, the factors of `dropout`, is multiplied with the triples' queries.
+        `rows` are those of the `oriented` triples, where the caller has them.
         """
         triples, side = self.oriented(triples, side)
-        ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]))
-        anchor, positive = self.entity_rows(ends).unbind()
-        query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
+        head, relation, tail = self.triple_rows(triples) if rows is None else rows
+        anchor, positive = (head, tail) if side == "tail" else (tail, head)
+        query = self.query(anchor, relation, side)
         if kept is not None:
             query = query._replace(vector=query.vector * kept)
         queries = [query]

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from eans.graph import Side
 from eans.kernels import complex_product
-from eans.models.base import Model, Query
+from eans.models.base import Model, Query, TripleRows
 
 
 class ComplEx(Model):
@@ -21,7 +21,7 @@ class ComplEx(Model):
     def relation_query(self, heads: Tensor, tails: Tensor) -> Tensor:
         return complex_product(tails, heads, conjugate_right=True)
 
-    def factors(self, triples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def factors(self, rows: TripleRows) -> tuple[Tensor, Tensor, Tensor]:
         """Complex numbers of two parts: ``[B, 2, d]`` each."""
-        head, relation, tail = (rows.view(len(rows), 2, self.dim) for rows in super().factors(triples))
+        head, relation, tail = (part.view(len(part), 2, self.dim) for part in super().factors(rows))
         return head, relation, tail

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eans.errors import UsageError
 from eans.graph import Side
-from eans.models.base import Model, Query
+from eans.models.base import Model, Query, TripleRows
 
 
 class Multilinear(Model):
@@ -68,10 +68,10 @@ class Multilinear(Model):
             raise UsageError("loss.relation_weight needs model.bounded=false")
         return query
 
-    def duals(self, triples: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def duals(self, rows: TripleRows) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         if self.bounded:
             raise UsageError("loss.penalty 'dura' needs model.bounded=false")
-        return super().duals(triples)
+        return super().duals(rows)
 
     def total_score(self) -> Tensor:
         """``(scale / d) <product(sum_e h, sum_r r), sum_e t>``, with rows after tanh where the score is bounded.

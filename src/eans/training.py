@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eans import kernels
 from eans.batches import Batch, BatchStream, Purpose, mix
-from eans.errors import RunError
+from eans.errors import RunError, UsageError
 from eans.graph import RELATION, Side
 from eans.kernels.aside import Aside
 from eans.kernels.cache import outgrows_cache
@@ -78,7 +78,8 @@ class Trainer:
         penalty, penalty_weight: ``"l3"`` on whole tables, ``"n3"`` on the batch's rows, ``"dura"`` on its entities and
             queries, or ``"stay-positive"`` on the sum of the scores of all triples.
         seed: fixes every random number of training.
-        rows: ``"bfloat16"``: on a GPU, comparisons read rounded candidate rows, half the bytes.
+        rows: ``"bfloat16"``: on a GPU, comparisons read rounded candidate rows, half the bytes, and products with all
+            of them round both factors.
         device: where everything lives.
         penalty_power: p of ``"stay-positive"``, ``|sum|^p``.
         relation_weight: of predicting the relation of each positive from its head and tail; 0 for not.
@@ -116,6 +117,8 @@ class Trainer:
             model.total_score()
         if penalty == "dura":
             model.duals(model.triple_rows(stream.triples[:1]))
+        if rows != "float32" and model.candidate_table().data_ptr() != model.entity.data_ptr():
+            raise UsageError("train.rows 'bfloat16' does nothing with model.bounded=true; leave it out")
         if sampler.whole:
             model.compare_everyone([])
         if relation_weight:

@@ -41,6 +41,7 @@ from eans.kernels.triton_tiles import Tile
 from eans.optimizer import OPTIMIZERS, Optimizer
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
+from eans.training import Trainer
 from helpers_runs import ring_graph
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -251,23 +252,20 @@ def test_surprise(corrected: bool, negatives: int) -> None:
     )
 
 
-@pytest.mark.parametrize("lead", [1.0, 4.0, 6.0, 9.0, 20.0])
+@pytest.mark.parametrize("lead", [1.0, 6.0, 20.0, 40.0])
 def test_surprise_of_positives_that_lead(lead: float) -> None:
-    """The gradient of a positive whose loss is small comes from a series."""
+    """The gradient of a positive whose loss is small keeps its digits: a difference of two near 1 would not."""
     known = torch.zeros(3, 6, dtype=torch.bool, device=DEVICE)
     inputs = [normal(3) + lead, normal(3, 6, seed=1)]
-    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
-        found, expected = (
-            with_gradients(lambda one, two, ops=ops: ops.surprise(one, two, known, None), *inputs)
-            for ops, inputs in (
-                (triton_softmax, [part.to(dtype) for part in inputs]),
-                (reference_step, inputs),
-            )
-        )
-        for one, two in zip(found[:2], expected, strict=False):
-            torch.testing.assert_close(
-                one.double(), two, rtol=tolerance, atol=1e-7 if dtype == torch.float32 else 1e-15
-            )
+    single = [part.float() for part in inputs]
+    found = with_gradients(lambda one, two: triton_softmax.surprise(one, two, known, None), *single)
+    exact = with_gradients(
+        lambda one, two: reference_step.surprise(one, two, known, None), *(part.double() for part in single)
+    )
+    torch.testing.assert_close(found[0].double(), exact[0], rtol=1e-5, atol=1e-6)
+    pull = torch.softmax(torch.cat([single[0][:, None], single[1]], 1).double(), 1)[:, 1:].sum(1)
+    outer = normal(3, seed=9).float().double()
+    torch.testing.assert_close(found[1].double(), -outer * pull, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 1, 11), (3, 2, 8), (4, 2, 21), (0, 2, 3), (2, 3, 4), (2, 2, 3, 2)])
@@ -298,6 +296,12 @@ def test_surprise_of_padded_scores() -> None:
     ]
 
 
+def small_trainer(recipe: str, *overrides: str) -> Trainer:
+    graph = ring_graph(13)
+    small = ["model.dim=6", "train.steps=4", "train.batch_size=5", *overrides]
+    return build_trainer(resolve(load(recipe, small), graph), graph, DEVICE)
+
+
 @pytest.mark.parametrize("recipe", ["complex/all+n3", "distmult/all", "simple/all"])
 def test_steps_with_all_entities(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Padded products, the softmax kernel and an update that finds the product's gradient waiting.
@@ -306,13 +310,12 @@ def test_steps_with_all_entities(recipe: str, monkeypatch: pytest.MonkeyPatch) -
     goes the other way where rounding turns the sign of a small one.
     """
     monkeypatch.setattr(tensor_cores, "rounded_factors", nullcontext)
-    graph = ring_graph(13)
     tables = []
     before = kernels.current()
     for name in ("reference", "triton"):
         kernels.choose(name)
         try:
-            trainer = build_trainer(resolve(load(recipe, ["model.dim=6", "train.steps=4"]), graph), graph, DEVICE)
+            trainer = small_trainer(recipe)
             for _ in range(4):
                 trainer.step()
         finally:
@@ -358,3 +361,27 @@ def test_rounded_rows(kind: Comparison, rule: type[Optimizer]) -> None:
     torch.testing.assert_close(
         pending.rounded.float(), table.detach(), rtol=2**-7 if DEVICE == "cpu" else 2**-8, atol=0
     )
+
+
+def test_steps_with_all_entities_and_rounded_factors() -> None:
+    """The rounded copy follows the table, with zeros behind it, and a state that is loaded goes on to the same bits."""
+    before = kernels.choose("triton")
+    try:
+        first, second = (small_trainer("complex/all+n3", "train.rows=bfloat16") for _ in range(2))
+        for _ in range(2):
+            first.step()
+        second.load_state(*first.state())
+        for trainer in (first, second):
+            trainer.step()
+            pending = trainer.optimizer.pending[0]
+            assert pending is not None
+            assert pending.rounded is not None
+            assert len(pending.rounded) == 16
+            assert not pending.rounded[13:].any()
+            torch.testing.assert_close(pending.rounded[:13].float(), trainer.model.entity.detach(), rtol=2**-7, atol=0)
+    finally:
+        kernels.choose(before)
+    if DEVICE == "cuda":  # the interpreter cuts off bits where a GPU, and PyTorch, round
+        expected, _ = first.state()
+        found, _ = second.state()
+        assert [name for name in expected if not torch.equal(found[name], expected[name])] == []

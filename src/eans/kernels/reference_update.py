@@ -23,7 +23,7 @@ class UpdateKernels(Protocol):
     Attributes:
         __name__: of the module.
         COLLECTS: does `update` add up the parts of a gradient that a table collected (`eans.kernels.pending`)?
-        ROUNDS: does it keep `Pending.rounded` up to date, and do the comparisons read it?
+        ROUNDS: does it keep `Pending.rounded` up to date, and do comparisons and products read it?
     """
 
     __name__: str

@@ -8,6 +8,7 @@ same code computes in full precision, with the numbers that the copy stands for.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,14 +83,13 @@ class _Products(torch.autograd.Function):
             copy[:, ctx.rows :] = 0
             gradient = copy
         to_table = torch.empty(table.shape, dtype=ctx.dtype, device=table.device)
-        to_queries = torch.empty(queries.shape, dtype=ctx.dtype, device=queries.device)
+        shares = []
         with rounded_factors():
             for part in parts(len(table)):
                 multiply(gradient[:, part].T, queries, to_table[part])
-                if part.start:
-                    to_queries += multiply(gradient[:, part], table[part], torch.empty_like(to_queries))
-                else:
-                    multiply(gradient[:, part], table[part], to_queries)
+                share = torch.empty(queries.shape, dtype=ctx.dtype, device=queries.device)
+                shares.append(multiply(gradient[:, part], table[part], share))
+        to_queries = functools.reduce(torch.add, shares) if shares else torch.zeros_like(queries, dtype=ctx.dtype)
         to_table = to_table[: ctx.rows]
         if ctx.pending is not None and not ctx.pending.leading:
             ctx.pending.leading.append(to_table)

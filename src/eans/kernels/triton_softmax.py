@@ -37,6 +37,7 @@ def _above(negative, known_true, log_weight, row, stride, columns, negatives, ow
 @triton.jit
 def _forward_kernel(
     surprise,  # [B]
+    others,  # [B]
     positive,  # [B]
     negative,  # [B, N], rows `stride` apart
     known_true,  # [B, N]
@@ -45,18 +46,21 @@ def _forward_kernel(
     stride,
     COLUMNS: tl.constexpr,
 ):
+    """The surprise of a row, and the probability that it leaves to the others."""
     row = tl.program_id(0).to(tl.int64)
     own = tl.load(positive + row)
-    # The positive itself is the first: exp(s - s) = 1.
+    # Scores count from the positive's, which is exp(0) = 1 itself.
     top = own * 0.0
-    total = top + 1.0
+    total = top
     for start in range(0, negatives, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
         above = _above(negative, known_true, log_weight, row, stride, columns, negatives, own)
         higher = tl.maximum(top, tl.max(above, axis=0))
         total = total * tl.exp(top - higher) + tl.sum(tl.exp(above - higher), axis=0)
         top = higher
-    tl.store(surprise + row, top + tl.log(total))
+    itself = tl.exp(-top)
+    tl.store(surprise + row, top + tl.log(itself + total))
+    tl.store(others + row, total / (itself + total))
 
 
 @triton.jit
@@ -65,6 +69,7 @@ def _backward_kernel(
     to_negative,  # [B, N], rows `to_stride` apart
     upstream,  # [B]
     surprise,  # [B]
+    others,  # [B]
     positive,
     negative,
     known_true,
@@ -82,35 +87,33 @@ def _backward_kernel(
     pull = outer * tl.exp(above - surprised)
     tl.store(to_negative + row * to_stride + columns, pull, mask=columns < negatives)
     if tl.program_id(1) == 0:
-        # The sum over all of them, 1 - exp(-surprise); of a small one the difference would keep few digits.
-        near = surprised * (1.0 - surprised / 2.0 * (1.0 - surprised / 3.0 * (1.0 - surprised / 4.0)))
-        tl.store(to_positive + row, -outer * tl.where(surprised < 1e-2, near, 1.0 - tl.exp(-surprised)))
+        tl.store(to_positive + row, -outer * tl.load(others + row))
 
 
 class _Surprise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, positive: Tensor, negative: Tensor, known_true: Tensor, log_weight: Tensor | None) -> Tensor:
         batch, negatives = negative.shape
-        surprise = torch.empty_like(positive)
+        surprise, others = torch.empty_like(positive), torch.empty_like(positive)
         ctx.columns = min(COLUMNS, triton.next_power_of_2(negatives))
         with torch.cuda.device_of(negative):
             _forward_kernel[(batch,)](
-                surprise, positive, negative, known_true, log_weight, negatives, negative.stride(0),
+                surprise, others, positive, negative, known_true, log_weight, negatives, negative.stride(0),
                 COLUMNS=ctx.columns, num_warps=8,
             )  # fmt: skip
-        ctx.save_for_backward(surprise, positive, negative, known_true, log_weight)
+        ctx.save_for_backward(surprise, others, positive, negative, known_true, log_weight)
         return surprise
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        surprise, positive, negative, known_true, log_weight = ctx.saved_tensors
+        surprise, others, positive, negative, known_true, log_weight = ctx.saved_tensors
         batch, negatives = negative.shape
         to_positive, to_negative = torch.empty_like(positive), aligned(batch, negatives, negative)
         with torch.cuda.device_of(negative):
             _backward_kernel[(batch, triton.cdiv(negatives, ctx.columns))](
-                to_positive, to_negative, upstream.contiguous(), surprise, positive, negative, known_true, log_weight,
-                negatives, negative.stride(0), to_negative.stride(0),
+                to_positive, to_negative, upstream.contiguous(), surprise, others, positive, negative, known_true,
+                log_weight, negatives, negative.stride(0), to_negative.stride(0),
                 COLUMNS=ctx.columns, num_warps=8,
             )  # fmt: skip
         return to_positive, to_negative, None, None

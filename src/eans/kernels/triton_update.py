@@ -24,7 +24,7 @@ from eans.kernels.triton_tiles import Tile, fitted, load_planes
 
 COLLECTS, ROUNDS = True, True
 # Rows are uses of one row of the table. Where a row has few of them on average, the moments' traffic counts most.
-PLAIN_TILE, FEW_TILE, FEW_USES = Tile(4, 1024, 4), Tile(1, 512, 2), 4
+PLAIN_TILE, FEW_TILE, FEW_USES = Tile(4, 256, 1), Tile(1, 512, 2), 4
 
 
 @triton.jit

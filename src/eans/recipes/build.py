@@ -58,7 +58,8 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
         raise UsageError(f"loss.penalty '{recipe.loss.penalty}' does nothing while loss.penalty_weight is 0; set it")
     if recipe.train.subsampling_power != Recipe().train.subsampling_power and not recipe.train.subsampling:
         raise UsageError(
-            "train.subsampling_power does nothing without weights: set train.subsampling to true, query or answer"
+            "train.subsampling_power does nothing without weights: set train.subsampling to true, query or answer, or "
+            f"train.subsampling_power to {Recipe().train.subsampling_power}"
         )
     if recipe.train.keep == "best" and not recipe.train.valid_every:
         raise UsageError("train.keep 'best' needs validations: set train.valid_every")

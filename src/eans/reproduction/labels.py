@@ -89,8 +89,8 @@ def signed(name: str, value: float | None) -> str:
     if value is None:
         return "-"
     places = 0 if name == "mr" else 4
-    if name != "mr" and 1e-6 < abs(value) < 5e-5:
-        places = 6 if abs(value) < 5e-6 else 5
+    if name != "mr" and 5e-6 <= abs(value) < 5e-5:
+        places = 5
     return f"{round(value, places) + 0.0:+.{places}f}"
 
 

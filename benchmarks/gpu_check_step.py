@@ -50,7 +50,7 @@ class Source:
         self.generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *size: int) -> Tensor:
-        return torch.randn(*size, generator=self.generator).to(self.device)
+        return torch.randn(size, generator=self.generator).to(self.device)
 
     def whole(self, below: int, *size: int) -> Tensor:
         return torch.randint(below, size, generator=self.generator).to(self.device)

@@ -85,7 +85,7 @@ def test_anchors() -> None:
 def test_questions_and_their_runs() -> None:
     assert Counter(cell["question"] for cell in CHOICES if "base" in cell.fields) == {
         "Where K-means starts": 6,
-        "How the line is made, and when": 14,
+        "How the line is made, and when": 15,
         "Labels of false negatives": 5,
         "TransD's projection of relations": 4,
         "Width of the tables": 5,

@@ -82,7 +82,7 @@ SELECTED: dict[str, tuple[str, ...]] = {
     "distmult": ("uniform", "self-adversarial", "all entities", "all entities, N3", "EANS", "Stay Positive")
 }
 # While scores are counted: small, and past the steps in which a generator only learns the graph.
-COUNTING = {"model.dim": 4, "train.batch_size": 64, "sampler.pretrain_steps": 0}
+COUNTING = {"model.dim": 4, "train.batch_size": 64, "sampler.pretrain_steps": 0, "sampler.clusters": 5}
 COUNTED_STEPS = 16
 
 

@@ -239,7 +239,7 @@ class Trainer:
         negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.aside)
         kept = self.model.dropout(len(batch.triples), self.dropout, self.generator) if self.dropout else None
         triples, side = self.model.oriented(batch.triples, batch.side)
-        rows = self.model.triple_rows(triples)  # once for all who need them
+        rows = self.model.triple_rows(triples, side)  # once for all who need them
         scores = self.scores(triples, side, negatives, kept, rows)
         self.aside.join()
         weight = batch.weight if negatives.weight is None else batch.weight * negatives.weight

@@ -159,9 +159,14 @@ class Model(nn.Module, ABC):
         """All entity-indexed parameters side by side, ``[E, F]``: what EANS clusters (paper, eq. 1)."""
         return self.entity.detach()
 
-    def triple_rows(self, triples: Tensor) -> TripleRows:
-        """The rows of triples ``[B, 3]``, both entities' gathered at once."""
-        head, tail = self.entity_rows(torch.stack((triples[:, HEAD], triples[:, TAIL]))).unbind()
+    def triple_rows(self, triples: Tensor, side: Side = "tail") -> TripleRows:
+        """The rows of triples ``[B, 3]``, both entities' gathered at once.
+
+        Those of `side` come last, which is the order in which the gradients of an entity that is on both are added up.
+        """
+        ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]))
+        anchor, answer = self.entity_rows(ends).unbind()
+        head, tail = (anchor, answer) if side == "tail" else (answer, anchor)
         return TripleRows(head, self.relation_rows(triples[:, RELATION]), tail)
 
     def factors(self, rows: TripleRows) -> tuple[Tensor, Tensor, Tensor]:
@@ -350,7 +355,7 @@ class Model(nn.Module, ABC):
         `rows` are those of the `oriented` triples, where the caller has them.
         """
         triples, side = self.oriented(triples, side)
-        head, relation, tail = self.triple_rows(triples) if rows is None else rows
+        head, relation, tail = self.triple_rows(triples, side) if rows is None else rows
         anchor, positive = (head, tail) if side == "tail" else (tail, head)
         query = self.query(anchor, relation, side)
         if kept is not None:

@@ -11,8 +11,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -88,14 +87,6 @@ def ranking(library: str, graph: str, model: str, dim: int, count: int) -> dict[
     return {"seconds": [seconds], "triples": count, "peak_mb": peak_megabytes()}
 
 
-@contextmanager
-def plain_kernels() -> Iterator[None]:
-    """In here, operations of PyTorch instead of compiled loops."""
-    before = kernels.choose("reference")
-    yield
-    kernels.choose(before)
-
-
 def sweep(graph: str, model: str, queries: int, dims: list[int], seconds: float) -> dict[str, Any]:
     """Median milliseconds of a step at many sizes: this library, its reference kernels, eager PyTorch; by turns."""
     from benchmarks.cpu_peers import Eager
@@ -108,12 +99,12 @@ def sweep(graph: str, model: str, queries: int, dims: list[int], seconds: float)
             continue
         recipe = settings(loaded, model, "eans+adv" if queries == 3 else "adv", *size)
         compiled = build_trainer(recipe, loaded)
-        with plain_kernels():
+        with kernels.chosen("reference"):
             plain = build_trainer(recipe, loaded)
         eager = Eager(loaded, model, *size, queries)
 
         def reference(trainer: Any = plain) -> None:
-            with plain_kernels():
+            with kernels.chosen("reference"):
                 trainer.step()
 
         contenders: dict[str, Callable[[], object]] = {

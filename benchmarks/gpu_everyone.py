@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -35,16 +33,6 @@ def product_rate(setting: Setting) -> float:
     return width**3 / (median_ms(lambda: left @ left, setting) / 1e3)
 
 
-@contextmanager
-def chosen(name: str) -> Iterator[None]:
-    """These kernels inside."""
-    before = kernels.choose(name)
-    try:
-        yield
-    finally:
-        kernels.choose(before)
-
-
 def step_ms(name: str, overrides: list[str], setting: Setting) -> tuple[float, Record]:
     """Median milliseconds of a step, and its sizes."""
     recipe = load(name, [*(["model.dim=8", "train.batch_size=16"] if setting.quick else []), *overrides])
@@ -67,7 +55,7 @@ def measure_everyone(setting: Setting) -> Record:
     for name, overrides in CELLS:
         ms, sizes = step_ms(name, [*overrides, EXACT], setting)
         rounded_ms, _ = step_ms(name, [*overrides, ROUNDED], setting)
-        with chosen("reference"):
+        with kernels.chosen("reference"):
             plain_ms, _ = step_ms(name, [*overrides, EXACT], setting)
         numbers = sizes["entities"] * sizes["width"]
         floor = 1e3 * (3 * sizes["batch"] * numbers / rate + PASSES * 4 * numbers / bandwidth)

@@ -35,15 +35,12 @@ WARM_UP, REPEATS = 3, 25
 
 def step_ms(graph: KnowledgeGraph, optimizer: str, implementation: str, repeats: int) -> float:
     """Median milliseconds of a step."""
-    before = kernels.choose(implementation)
-    try:
+    with kernels.chosen(implementation):
         recipe = load(RECIPE, [*OVERRIDES, f"train.optimizer={optimizer}"], data=graph.name)
         trainer = build_trainer(resolve(recipe, graph), graph)
         for _ in range(WARM_UP):
             trainer.step()
         return 1e3 * statistics.median(seconds_of(trainer.step, Setting(torch.device("cpu")), repeats))
-    finally:
-        kernels.choose(before)
 
 
 def measured(entities: int, repeats: int) -> dict[str, Any]:

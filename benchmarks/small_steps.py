@@ -39,14 +39,14 @@ WARM_UP, REPEATS = 5, 150
 @contextmanager
 def working(way: str) -> Iterator[None]:
     """Inside, steps are made in one of the `WAYS`."""
-    kernel, limit = kernels.choose("reference" if way == "PyTorch" else "numba"), numba_threads.SHARED_FROM
+    limit = numba_threads.SHARED_FROM
     if way == "all threads":
         numba_threads.SHARED_FROM = 0
     try:
-        yield
+        with kernels.chosen("reference" if way == "PyTorch" else "numba"):
+            yield
     finally:
         numba_threads.SHARED_FROM = limit
-        kernels.choose(kernel)
 
 
 def step_ms(model: str, repeats: int) -> dict[str, float]:

@@ -335,3 +335,11 @@ def test_wrong_choices():
     kernels.choose("triton")
     with pytest.raises(UsageError, match="triton is not installed"):
         kernels.compare("dot", normal(1, 1, 2), normal(1, 2), torch.zeros(1, 1, dtype=torch.int64))
+
+
+def test_chosen_kernels_are_given_back_whatever_happens():
+    before = kernels.current()
+    with pytest.raises(ZeroDivisionError), kernels.chosen("reference"):
+        assert kernels.current() == "reference"
+        raise ZeroDivisionError
+    assert kernels.current() == before

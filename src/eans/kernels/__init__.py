@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -40,6 +40,7 @@ __all__ = [
     "Implementation",
     "UpdateKernels",
     "choose",
+    "chosen",
     "compare",
     "compare_all",
     "compare_rows",
@@ -151,6 +152,16 @@ def choose(name: str) -> Implementation:
     previous = current()
     _choice = _checked(name)
     return previous
+
+
+@contextmanager
+def chosen(name: str) -> Iterator[None]:
+    """Use one implementation inside."""
+    previous = choose(name)
+    try:
+        yield
+    finally:
+        choose(previous)
 
 
 def current() -> Implementation:

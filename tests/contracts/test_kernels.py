@@ -338,8 +338,12 @@ def test_wrong_choices():
 
 
 def test_chosen_kernels_are_given_back_whatever_happens():
+    def use():
+        with kernels.chosen("reference"):
+            assert kernels.current() == "reference"
+            raise ZeroDivisionError
+
     before = kernels.current()
-    with pytest.raises(ZeroDivisionError), kernels.chosen("reference"):
-        assert kernels.current() == "reference"
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        use()
     assert kernels.current() == before

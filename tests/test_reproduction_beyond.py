@@ -88,7 +88,7 @@ def test_questions_and_their_runs() -> None:
         "How the line is made, and when": 15,
         "Labels of false negatives": 5,
         "TransD's projection of relations": 4,
-        "Width of the tables": 5,
+        "Width of the tables": 6,
         "Known answers among Gaussian draws": 2,
         "Walks of SANS": 9,
         "Negatives by degree": 3,
@@ -98,11 +98,12 @@ def test_questions_and_their_runs() -> None:
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
         "Steps and batches of a softmax": 9,
+        "Learning rate of a softmax": 2,
         "Weight of the L3 penalty": 4,
         "Weight of the N3 penalty": 3,
         "N3 or DURA": 3,
         "Weights of positives": 9,
-        "Relation prediction": 2,
+        "Relation prediction": 4,
         "Dropout of queries": 1,
     }
     assert question_texts().keys() == {cell["question"] for cell in CHOICES}
@@ -113,8 +114,8 @@ def test_questions_and_their_runs() -> None:
     assert often in settings
     (cell,) = [cell for cell in CHOICES if cell.run().settings == often]
     assert cell["base"] == "fb15k-237/transe/eans sampler.negatives=1"
-    sans = RunSpec("fb15k-237/transe/sans+adv", ("sampler.walks=4000", "sampler.pool_limit=4096"))
-    assert sans.name == "fb15k-237--transe--sans+adv--sampler.walks=4000--sampler.pool_limit=4096--seed0"
+    sans = RunSpec("fb15k-237/transe/sans+adv", ("sampler.pool_kind=walks", "sampler.hops=4"))
+    assert sans.name == "fb15k-237--transe--sans+adv--sampler.pool_kind=walks--sampler.hops=4--seed0"
     assert choice(sans)["base"] == "fb15k-237/transe/sans+adv"
 
 

@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Most tests keep one core busy.
+TEST_PROCESSES ?= 2
 
 .PHONY: demo test test-triton bench lint setup wheel clean
 
@@ -11,7 +13,7 @@ demo: setup  ## Train on the bundled graph, evaluate, predict; about a minute on
 	$(BIN)/eans predict runs/demo --head connecticut.n.01 --relation part_holonym -k 5 --known mark
 
 test: setup lint  ## Everything that must hold for a change to land
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 test-triton: setup  ## The GPU kernels, run by Triton's interpreter where there is no GPU; installs Triton (640 MB)
 	$(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python -m pip install -q triton==3.6.0

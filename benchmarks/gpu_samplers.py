@@ -16,7 +16,8 @@ from eans.recipes.build import build_trainer, resolve
 
 PLACE = "fb15k-237/transe"
 # How pools are built takes long and changes no step; a generator that only learns the graph would be timed otherwise.
-COMMON = (f"sampler.reorder_every={NEVER}", "sampler.pretrain_steps=0", "sampler.walks=50", "sampler.hops=2")
+WALKS = ("sampler.pool_kind=walks", "sampler.walks=50", "sampler.hops=2")
+COMMON = (f"sampler.reorder_every={NEVER}", "sampler.pretrain_steps=0", *WALKS)
 # What is timed: the method of the recipes, and what it is set to.
 METHODS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("uniform", ()),

@@ -27,7 +27,7 @@ SETTINGS = (
     ("fb15k-237/rotate/sans+adv", ("sampler.hops=2",)),
     ("fb15k-237/rotate/sans+adv", ("sampler.pool_kind=walks", "sampler.hops=2", "sampler.walk_restart=false")),
     ("fb15k-237/rotate/sans+adv", ("sampler.pool_kind=walks", "sampler.hops=2")),
-    ("fb15k-237/transe/sans+adv", ()),
+    ("fb15k-237/transe/sans+adv", ("sampler.pool_kind=walks", "sampler.hops=4")),
 )
 
 

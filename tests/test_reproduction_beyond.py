@@ -95,6 +95,7 @@ def test_questions_and_their_runs() -> None:
         "Which side is replaced": 3,
         "Log-sigmoid or hinge": 2,
         "The last weights, or the best validated ones": 4,
+        "Half the steps": 1,
         "Known answers in a softmax over all entities": 2,
         "Reciprocal relations with EANS": 5,
         "Steps and batches of a softmax": 9,

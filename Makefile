@@ -7,7 +7,7 @@ TEST_PROCESSES ?= 2
 
 .PHONY: demo test test-triton bench lint setup wheel clean
 
-demo: setup  ## Train on the bundled graph, evaluate, predict; about a minute on two cores
+demo: setup  ## Train on the bundled graph, evaluate, predict; one to two minutes on two cores
 	rm -rf runs/demo
 	$(BIN)/eans train wordnet-core --out runs/demo
 	$(BIN)/eans predict runs/demo --head connecticut.n.01 --relation part_holonym -k 5 --known mark

@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 # Most tests keep one core busy.
 TEST_PROCESSES ?= 2
 
-.PHONY: demo test test-triton bench lint setup wheel clean
+.PHONY: help demo test test-triton bench lint docs setup wheel clean
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup  ## Train on the bundled graph, evaluate, predict; one to two minutes on two cores
 	rm -rf runs/demo
@@ -26,20 +29,28 @@ $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[bench]"
 	touch $@
 
-lint: setup
+lint: setup  ## Style and types: ruff, mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-setup: $(VENV)/.installed
+docs: $(VENV)/.docs  ## The documentation as a site in site/; a broken link is an error
+	$(BIN)/python -m scripts.reference_pages
+	$(BIN)/mkdocs build --strict
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[docs]"
+	touch $@
+
+setup: $(VENV)/.installed  ## .venv, with exact versions of everything
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
 	touch $@
 
-wheel: setup
+wheel: setup  ## The wheel, in dist/
 	$(BIN)/python -m build --wheel
 
-clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+clean:  ## Remove what the other targets made
+	rm -rf $(VENV) build dist site src/*.egg-info

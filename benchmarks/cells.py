@@ -7,25 +7,24 @@ again, so an interrupted series continues where it stopped.
 from __future__ import annotations
 
 import json
+import statistics
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from eans.files import atomic_write
-from eans.reproduction.published import read_published
-from eans.reproduction.records import RunSpec, current_commit
+from eans.experiments import Experiment
+from paper.published import read_published
 
 RECORDS = Path(__file__).resolve().parent.parent / "records"
 
 
-def parse(text: str, seed: int) -> RunSpec:
+def parse(text: str, seed: int) -> Experiment:
     """``recipe[:override]...`` -> a run."""
     recipe, *overrides = text.split(":")
-    return RunSpec(recipe, tuple(overrides), seed)
+    return Experiment(recipe, tuple(overrides), seed)
 
 
 def published() -> dict[str, tuple[float, float]]:
@@ -40,7 +39,7 @@ def recipe_of(record: dict[str, Any]) -> str:
     fast = f"{record['recipe'].rpartition('/')[0]}/fast"
     if not record["overrides"] or fast not in names():
         return str(record["recipe"])
-    asked, known = load(record["recipe"], record["overrides"]), load(fast)
+    asked, known = load(record["recipe"], record["overrides"], strict=False), load(fast)
     return fast if asked.model_copy(update={"name": fast}) == known else str(record["recipe"])
 
 
@@ -48,7 +47,13 @@ def negatives_of(record: dict[str, Any]) -> int:
     """How many negatives the run drew per positive."""
     from eans.recipes import load
 
-    return load(record["recipe"], record["overrides"]).sampler.negatives
+    return int(load(record["recipe"], record["overrides"], strict=False).sampler.negatives)
+
+
+def spread(values: list[float]) -> str:
+    """``mean ± sample standard deviation``."""
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.3f} ± {deviation:.3f}"
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
@@ -56,31 +61,19 @@ def read_records(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
 
 
-def write_measured(file: Path, lines: Iterable[dict[str, Any]]) -> None:
-    """Write what was measured on this machine's CPU, a record a line, with commit and hardware."""
-    import torch
-
-    from eans.api import hardware_name
-
-    about = {"commit": current_commit(), "hardware": hardware_name(torch.device("cpu"))}
-    atomic_write(file, "".join(json.dumps({**line, **about}) + "\n" for line in lines).encode())
-
-
-def run_cell(cell: RunSpec, device: str) -> dict[str, Any]:
+def run_cell(cell: Experiment, device: str) -> dict[str, Any]:
     """Train and evaluate one cell in memory and return its record."""
     import torch
 
-    from eans.api import start
-    from eans.reproduction.running import describe, prepare
+    from eans.experiments import describe, prepare
+    from eans.lifecycle import start
 
     torch.set_num_threads(1)
     recipe, graph = prepare(cell)
-    began = time.perf_counter()
-    run = start(recipe, graph, device=device)
-    return {"key": cell.key, **describe(cell, run, time.perf_counter() - began)}
+    return {"key": cell.key, **describe(cell, start(recipe, graph, device=device))}
 
 
-def run_missing(cells: Iterable[RunSpec], file: Path, device: str, workers: int) -> Iterator[dict[str, Any]]:
+def run_missing(cells: Iterable[Experiment], file: Path, device: str, workers: int) -> Iterator[dict[str, Any]]:
     """Run the cells that have no record yet, several at a time, appending each record as it comes."""
     done = {record["key"] for record in read_records(file)}
     missing = [cell for cell in cells if cell.key not in done]

@@ -32,13 +32,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.cells import RECORDS, read_records, run_missing
-from benchmarks.compare_samplers import spread
+from benchmarks.cells import RECORDS, read_records, run_missing, spread
 from eans.data import load as load_graph
+from eans.experiments import Experiment
 from eans.models import Model
 from eans.recipes import all_keys, load, names
 from eans.recipes.build import build_trainer, resolve
-from eans.reproduction.records import RunSpec
+from eans.recipes.migration import renamed
 from eans.samplers import SAMPLERS
 from eans.training import Trainer
 
@@ -48,6 +48,7 @@ MODELS = ("transe", "complex", "rotate")
 BUDGET = 64
 # For every run: half the steps of the recipes, and a third of them to pre-train generators, as there.
 COMMON = ("train.steps=1500", "sampler.pretrain_steps=500")
+# (The keys of format 1: records are found by them.)
 # What a row is called: the method of the recipes, and what makes it a variant of its own.
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "uniform": ("uniform", ()),
@@ -107,7 +108,7 @@ class Entry:
 
     def exists(self, model: str) -> bool:
         """Does this version have the method for the model, and every setting?"""
-        known = {text.partition("=")[0] for text in (*self.overrides, *self.fitted)} <= set(all_keys())
+        known = {renamed(text.partition("=")[0]) for text in (*self.overrides, *self.fitted)} <= set(all_keys())
         return known and self.recipe(model) in names()
 
 
@@ -137,26 +138,30 @@ def pairs() -> list[tuple[str, Entry]]:
 def counting() -> Iterator[list[int]]:
     """A list that collects how many candidates every model in the program scores inside the block."""
     found: list[int] = []
-    compare, everyone, score_all = Model.compare_candidates, Model.compare_everyone, Model.score_all
+    compare, everyone, of_all = Model.compare_candidates, Model.products_with_all, Model.scores_of_all
 
-    def counted(self: Model, queries: list[Any], entities: Tensor) -> Tensor:
+    def counted(self: Model, queries: list[Any], entities: Tensor, *sinks: Any) -> Tensor:
         found.append(entities.numel())
-        return compare(self, queries, entities)
+        return compare(self, queries, entities, *sinks)
 
-    def counted_everyone(self: Model, queries: list[Any]) -> list[Tensor]:
+    def products(self: Model, queries: list[Any], *sinks: Any) -> list[Tensor]:
         found.append(len(queries[0].vector) * self.num_entities)
-        return everyone(self, queries)
+        return everyone(self, queries, *sinks)
 
     def counted_all(self: Model, triples: Tensor, side: Any) -> Tensor:
         found.append(len(triples) * self.num_entities)
-        return score_all(self, triples, side)
+        return of_all(self, triples, side)
 
     patched: Any = Model
-    patched.compare_candidates, patched.compare_everyone, patched.score_all = counted, counted_everyone, counted_all
+    patched.compare_candidates, patched.products_with_all, patched.scores_of_all = (
+        counted,
+        products,
+        counted_all,
+    )
     try:
         yield found
     finally:
-        patched.compare_candidates, patched.compare_everyone, patched.score_all = compare, everyone, score_all
+        patched.compare_candidates, patched.products_with_all, patched.scores_of_all = compare, everyone, of_all
 
 
 graph_of = cache(load_graph)  # a trainer leaves its graph as it is
@@ -165,14 +170,9 @@ graph_of = cache(load_graph)  # a trainer leaves its graph as it is
 def built(entry: Entry, model: str, settings: dict[str, Any], device: str = "cpu") -> Trainer:
     """The trainer of an entry, with settings as far as this version has them."""
     graph = graph_of(GRAPH)
-    recipe = load(entry.recipe(model), (*entry.overrides, *entry.fitted))
-    sections: dict[str, dict[str, Any]] = {}
-    for key, value in settings.items():
-        if key in all_keys():
-            section, _, name = key.partition(".")
-            sections.setdefault(section, {})[name] = value
-    changed = {name: getattr(recipe, name).model_copy(update=values) for name, values in sections.items()}
-    return build_trainer(resolve(recipe.model_copy(update=changed), graph), graph, device)
+    more = [f"{key}={value}" for key, value in settings.items() if key in all_keys()]
+    recipe = load(entry.recipe(model), (*entry.overrides, *entry.fitted, *more), strict=False)
+    return build_trainer(resolve(recipe, graph), graph, device)
 
 
 @cache
@@ -203,10 +203,10 @@ def negatives_for(entry: Entry, model: str, budget: int) -> int:
     return max(low, 1)
 
 
-def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...] = COMMON) -> RunSpec:
+def cell(entry: Entry, model: str, budget: int, seed: int, more: tuple[str, ...] = COMMON) -> Experiment:
     """The run of an entry."""
     number = f"sampler.negatives={negatives_for(entry, model, budget)}"
-    return RunSpec(entry.recipe(model), (number, *entry.overrides, *entry.fitted, *more), seed)
+    return Experiment(entry.recipe(model), (number, *entry.overrides, *entry.fitted, *more), seed)
 
 
 def runs_of(

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.cells import RECORDS
 from benchmarks.cpu_report import report
-from eans.reproduction.records import current_commit
+from eans.experiments import current_commit
 
 FILE = RECORDS / "cpu-speed.json"
 PACKAGES = ("eans", "pykeen", "torch", "numba", "numpy")

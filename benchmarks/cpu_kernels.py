@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.cpu_kernels`` checks scores and gradients against float64 first, then prints the best of several
 forward + backward calls of both, taken in turns, in milliseconds, for an entity table of the size of FB15k-237. Other
-tables do the same for `compare_all` and `surprise`. Options: ``--seconds`` of timing per cell and implementation,
+tables do the same for `compare_all` and `softmax_nll`. Options: ``--seconds`` of timing per cell and implementation,
 ``--kinds``, ``--dims``, ``--threads``. Where other programs run on the same cores, compare ``--threads 1 --clock cpu``:
 processor time, of one thread.
 """
@@ -14,7 +14,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import ModuleType
+from types import SimpleNamespace
 
 import numba
 import numpy
@@ -22,12 +22,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.findings import Case
-from eans.kernels import COMPARISONS, Comparison, numba_compare, numba_softmax, reference, reference_step
+from eans import kernels
+from eans.kernels import COMPARISONS, Comparison
 
+REFERENCE, NUMBA = kernels.functions("reference"), kernels.functions("numba")
 NUM_ENTITIES = 14541
 DIMS, NEGATIVES, BATCHES, COUNTS = (50, 200, 1000), (1, 16, 256), (128, 1024), (1, 3)
 RANKED = 64  # queries of one `compare_all`
-CANDIDATES = (64, 256, NUM_ENTITIES)  # of one `surprise`
+CANDIDATES = (64, 256, NUM_ENTITIES)  # of one `softmax_nll`
 
 
 def make_case(
@@ -49,7 +51,7 @@ def make_case(
     )
 
 
-def results(module: ModuleType, kind: Comparison, case: Case) -> list[Tensor]:
+def results(module: SimpleNamespace, kind: Comparison, case: Case) -> list[Tensor]:
     """Scores and every gradient."""
     floats = [case.queries, case.table, case.shifts, case.scalars]
     leaves = [None if value is None else value.detach().requires_grad_() for value in floats]
@@ -59,8 +61,8 @@ def results(module: ModuleType, kind: Comparison, case: Case) -> list[Tensor]:
     return [scores.detach(), *torch.autograd.grad(scores, given, case.outer)]
 
 
-def ranked(module: ModuleType, kind: Comparison, case: Case) -> Tensor:
-    """Scores of the first query of each positive with everyone."""
+def ranked(module: SimpleNamespace, kind: Comparison, case: Case) -> Tensor:
+    """Scores of the first query of each positive with all entities."""
     scores: Tensor = module.compare_all(kind, case.queries[0], case.table)
     return scores
 
@@ -81,37 +83,33 @@ def check(kinds: Iterable[Comparison]) -> float:
     for kind in kinds:
         for shifted in (False, True):
             case = make_case(3, 33, 65, 102, shifted, num_entities=501)
-            exact = results(reference, kind, widened(case))
-            found = results(numba_compare, kind, case)
+            exact = results(REFERENCE, kind, widened(case))
+            found = results(NUMBA, kind, case)
             worst = max([worst, *(relative_error(a, b) for a, b in zip(found, exact, strict=True))])
             shifts = None if case.shifts is None else case.shifts[0]
-            scores = numba_compare.compare_all(kind, case.queries[0], case.table, shifts, case.scalars)
-            everyone = torch.arange(501).expand(33, 501)
+            scores = NUMBA.compare_all(kind, case.queries[0], case.table, shifts, case.scalars)
+            all_entities = torch.arange(501).expand(33, 501)
             wide = widened(case)
             moved = None if wide.shifts is None else wide.shifts[:1]
-            exact_scores = reference.compare(kind, wide.queries[:1], wide.table, everyone, moved, wide.scalars)[0]
+            exact_scores = REFERENCE.compare(kind, wide.queries[:1], wide.table, all_entities, moved, wide.scalars)[0]
             worst = max(worst, relative_error(scores, exact_scores))
     if not worst < 1e-6:
         raise SystemExit(f"wrong results: relative error {worst:.1e}")
     return worst
 
 
-def timed(
-    call: Callable[[ModuleType], object],
-    seconds: float,
-    clock: Callable[[], float],
-    modules: tuple[ModuleType, ModuleType] = (reference, numba_compare),
-) -> tuple[float, float]:
-    """The least time of ``call(module)`` for the reference and the loops, in milliseconds.
+def timed(call: Callable[[SimpleNamespace], object], seconds: float, clock: Callable[[], float]) -> tuple[float, float]:
+    """The least time of ``call(functions)`` for the reference and the loops, in milliseconds.
 
     They take turns, so that a busy machine slows both.
     """
-    best = [float("inf")] * len(modules)
-    end = time.perf_counter() + seconds * len(modules)
+    implementations = REFERENCE, NUMBA
+    best = [float("inf")] * len(implementations)
+    end = time.perf_counter() + seconds * len(implementations)
     while True:
-        for index, module in enumerate(modules):
+        for index, functions in enumerate(implementations):
             start = clock()
-            call(module)
+            call(functions)
             best[index] = min(best[index], clock() - start)
         if time.perf_counter() >= end:
             return 1e3 * best[0], 1e3 * best[1]
@@ -150,9 +148,9 @@ def time_compare_all(
             print(_line(kind, dim) + _ratio(*times), flush=True)
 
 
-def time_surprise(seconds: float, clock: Callable[[], float]) -> None:
+def time_softmax_nll(seconds: float, clock: Callable[[], float]) -> None:
     """Print forward + backward of the cross-entropy of positives among their candidates."""
-    print("\nsurprise, forward + backward, float32; ms\n")
+    print("\nsoftmax_nll, forward + backward, float32; ms\n")
     print(_line("", "n", "b") + f"{'reference':>11}{'numba':>11}{'ratio':>9}")
     for negatives in CANDIDATES:
         for batch in BATCHES:
@@ -162,10 +160,12 @@ def time_surprise(seconds: float, clock: Callable[[], float]) -> None:
             ]
             known = torch.zeros(batch, negatives, dtype=torch.bool)
 
-            def both(module: ModuleType, scores: list[Tensor] = scores, known: Tensor = known) -> tuple[Tensor, ...]:
-                return torch.autograd.grad(module.surprise(*scores, known, None).sum(), scores)
+            def both(
+                module: SimpleNamespace, scores: list[Tensor] = scores, known: Tensor = known
+            ) -> tuple[Tensor, ...]:
+                return torch.autograd.grad(module.softmax_nll(*scores, known, None).sum(), scores)
 
-            times = timed(both, seconds, clock, (reference_step, numba_softmax))
+            times = timed(both, seconds, clock)
             print(_line("", negatives, batch) + _ratio(*times), flush=True)
 
 
@@ -192,7 +192,7 @@ def main() -> None:
     )
     time_compare(options.kinds, options.dims, options.seconds, clock)
     time_compare_all(options.kinds, [dim for dim in options.dims if dim >= 200], options.seconds, clock)
-    time_surprise(options.seconds, clock)
+    time_softmax_nll(options.seconds, clock)
 
 
 if __name__ == "__main__":

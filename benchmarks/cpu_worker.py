@@ -6,10 +6,10 @@ one library leaves behind (memory pools, threads) should not speed up or slow do
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,6 @@ def settings(graph: KnowledgeGraph, model: str, method: str, dim: int, batch: in
         f"train.batch_size={batch}",
         "sampler.false_negatives=mask",
         "loss.penalty=none",
-        "loss.penalty_weight=0",
         "train.steps=1000000",
     ]
     return resolve(load(f"fb15k-237/{model}/{method}", overrides), graph)
@@ -129,7 +128,9 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {"steps": steps, "ranking": ra
 
 def main() -> None:
     """Do what the argument says, print what was measured."""
-    request = json.loads(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("request", type=json.loads, help="a task and its arguments, as a JSON object")
+    request = parser.parse_args().request
     print(json.dumps(TASKS[request.pop("task")](**request)))
 
 

@@ -21,10 +21,12 @@ from benchmarks.findings import Case, Finding, poison, relative_error
 from benchmarks.gpu_check_step import check_step
 from benchmarks.timing import Setting
 from eans import kernels
-from eans.kernels import Comparison, reference
+from eans.kernels import Comparison
+from eans.kernels.vectors.reference import modulus
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 
+REFERENCE = kernels.functions("reference")
 ULP = float(torch.finfo(torch.float32).eps)
 TURN = 1e-4  # a modulus whose slope turns by less is not worth an allowance
 MOST_NEAR = 0.05  # share of slopes that may be in doubt (some are made so on purpose)
@@ -112,7 +114,7 @@ def slope_doubts(kind: Comparison, wide: Case) -> Tensor:
     bound = ULP * (moves.abs() + (rows + moves).abs() + queries.abs())
     if kind == "l1":
         return 2.0 * (difference.abs() <= bound)
-    turn = 2.0 * sum(bound.chunk(2, -1)) / reference.modulus(difference)
+    turn = 2.0 * sum(bound.chunk(2, -1)) / modulus(difference)
     return torch.where(turn > TURN, turn.clamp(max=2.0), 0.0).repeat(1, 1, 1, 2)
 
 
@@ -136,7 +138,7 @@ def check_compare(shape: Shape, device: torch.device) -> Iterator[Finding]:
     """`compare`, its gradients and `compare_all` for one shape."""
     case = make_case(shape, device)
     wide = widened(case)
-    exact = results(reference.compare, shape.kind, wide)
+    exact = results(REFERENCE.compare, shape.kind, wide)
     poison(device)
     found = results(kernels.compare, shape.kind, case)
     again = results(kernels.compare, shape.kind, case)
@@ -156,7 +158,7 @@ def check_compare(shape: Shape, device: torch.device) -> Iterator[Finding]:
 
     with torch.no_grad():
         scores = ranked(kernels, case)
-        error = relative_error(scores, ranked(reference, wide))
+        error = relative_error(scores, ranked(REFERENCE, wide))
         yield Finding(f"{shape.label}: compare_all", error, 0, torch.equal(scores, ranked(kernels, case)))
 
 
@@ -169,7 +171,7 @@ def check_replay(device: torch.device, steps: int = 12) -> Finding:
     for recorded in (True, False):
         trainer = build_trainer(recipe, graph, device)
         if not recorded:
-            trainer.work.enabled = False
+            trainer.stepper.work.enabled = False
         for _ in range(steps):
             trainer.step()
         weights.append(trainer.model.entity.detach().clone())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,9 +16,11 @@ from torch import Tensor, nn
 
 from benchmarks.findings import Finding, equality, poison, relative_error
 from eans import kernels
-from eans.kernels import COMPARISONS, Comparison, reference, reference_step
+from eans.kernels import COMPARISONS, Comparison
+from eans.kernels.deferred_gradients import DeferredGradients
 from eans.optimizer import Adagrad, Adam, Optimizer
 
+REFERENCE = kernels.functions("reference")
 # Exponentials and logarithms are a few units in the last place off, and their arguments are rounded.
 LOSS_TOLERANCE = 5e-6
 # Squared distances are differences of larger numbers.
@@ -95,7 +98,7 @@ def check_vectors(source: Source, extent: Extent) -> Iterator[Finding]:
         def rows(module: Any, kind: Comparison = kind) -> Callable[..., Tensor]:
             return lambda query, row: module.compare_rows(kind, query, row)
 
-        yield differentiable(f"compare_rows {kind}", rows(kernels), rows(reference), [left, right])
+        yield differentiable(f"compare_rows {kind}", rows(kernels), rows(REFERENCE), [left, right])
 
     for conjugate, other in ((False, right), (True, right[:1])):
 
@@ -103,11 +106,11 @@ def check_vectors(source: Source, extent: Extent) -> Iterator[Finding]:
             return lambda one, two: module.complex_product(one, two, conjugate)
 
         name = f"complex_product{' conjugate, one for all' if conjugate else ''}"
-        yield differentiable(name, product(kernels), product(reference_step), [left, other])
+        yield differentiable(name, product(kernels), product(REFERENCE), [left, other])
     for size in (batch, 1):
         name = f"project{'' if size > 1 else ', one for all'}"
         direction = right[:size, : dim // 2].contiguous()
-        yield differentiable(name, kernels.project, reference_step.project, [left, direction])
+        yield differentiable(name, kernels.project, REFERENCE.project, [left, direction])
 
 
 def check_rounded(source: Source, extent: Extent) -> Iterator[Finding]:
@@ -125,9 +128,9 @@ def check_rounded(source: Source, extent: Extent) -> Iterator[Finding]:
         ) -> Callable[..., Tensor]:
             return lambda wanted: module.compare(kind, wanted, rows, ids)
 
-        with optimizer.collecting():
-            found, again = (with_gradients(compare(kernels, table), [queries], outer) for _ in range(2))
-        exact = with_gradients(compare(reference, table.detach().double()), [queries.double()], outer)
+        rounded = deferring(optimizer.sink(table))
+        found, again = (with_gradients(compare(rounded, table), [queries], outer) for _ in range(2))
+        exact = with_gradients(compare(REFERENCE, table.detach().double()), [queries.double()], outer)
         same = all(torch.equal(one, two) for one, two in zip(found, again, strict=True))
         for name, one, two in zip(("scores", "query gradient"), found, exact, strict=True):
             yield Finding(f"{kind} with bfloat16 rows: {name}", relative_error(one, two), 0, same, ROUNDED_TOLERANCE)
@@ -152,43 +155,44 @@ def check_loss(source: Source, extent: Extent) -> Iterator[Finding]:
 
         name = f"loss_terms{' substitution' if substitution else ''} temperature={temperature}"
         inputs = scores if substitution else scores[:2]
-        yield differentiable(name, terms(kernels), terms(reference_step), inputs, LOSS_TOLERANCE)
+        yield differentiable(name, terms(kernels), terms(REFERENCE), inputs, LOSS_TOLERANCE)
 
 
 def check_everyone(source: Source, extent: Extent) -> Iterator[Finding]:
     """Products with a whole table, N3, and the softmax over all rows, of which one is masked but for the positive."""
     batch, entities = extent.batch, extent.entities
     factors = [source.normal(batch, extent.dim), source.normal(entities, extent.dim)]
-    yield differentiable("products", kernels.products, reference_step.products, factors, TF32_TOLERANCE)
+    yield differentiable("products", kernels.products, REFERENCE.products, factors, TF32_TOLERANCE)
     yield from check_rounded_products(factors[0], factors[1], source.normal(batch, entities))
     for parts in (1, 2):
         coordinates = [source.normal(batch, parts, extent.dim)]
-        name = f"cubed_sizes of {parts} part{'s' if parts > 1 else ''}"
-        yield differentiable(name, kernels.cubed_sizes, reference_step.cubed_sizes, coordinates)
+        name = f"sum_moduli_cubed of {parts} part{'s' if parts > 1 else ''}"
+        yield differentiable(name, kernels.sum_moduli_cubed, REFERENCE.sum_moduli_cubed, coordinates)
     scores = [source.normal(batch), 3.0 * source.normal(batch, entities)]
     known = source.normal(batch, entities) > 1.0
     known[1] = True
     for proposal in (None, source.normal(batch, entities) - 7.0):
 
-        def surprise(module: Any, proposal: Tensor | None = proposal) -> Callable[..., Tensor]:
-            return lambda positive, negative: module.surprise(positive, negative, known, proposal)
+        def nll(module: Any, proposal: Tensor | None = proposal) -> Callable[..., Tensor]:
+            return lambda positive, negative: module.softmax_nll(positive, negative, known, proposal)
 
-        name = f"surprise{'' if proposal is None else ' with a proposal'}"
-        yield differentiable(name, surprise(kernels), surprise(reference_step), scores, LOSS_TOLERANCE)
+        name = f"softmax_nll{'' if proposal is None else ' with a proposal'}"
+        yield differentiable(name, nll(kernels), nll(REFERENCE), scores, LOSS_TOLERANCE)
 
 
 def check_rounded_products(queries: Tensor, rows: Tensor, outer: Tensor) -> Iterator[Finding]:
     """What factors in bfloat16 cost: errors of scores and of both gradients against exact ones."""
     table = nn.Parameter(rows)
     optimizer = Adam([table], torch.tensor(0.1, device=table.device), rounded=True)
-    if not optimizer.kernels.ROUNDS or optimizer.pending[0] is None:
+    sink = optimizer.sink(table)
+    if not optimizer.kernels.ROUNDS or sink is None:
         return
     parts = []
     for _ in range(2):
-        with optimizer.collecting():
-            found = with_gradients(lambda wanted: kernels.products(wanted, table), [queries], outer)
-            parts.append([*found, optimizer.pending[0].leading[0]])
-    exact = with_gradients(reference_step.products, [queries.double(), rows.double()], outer)
+        optimizer.zero_grad()
+        found = with_gradients(lambda wanted: kernels.products(wanted, table, sink), [queries], outer)
+        parts.append([*found, sink.leading[0]])
+    exact = with_gradients(REFERENCE.products, [queries.double(), rows.double()], outer)
     same = all(torch.equal(one, two) for one, two in zip(*parts, strict=True))
     for name, one, two in zip(("scores", "query gradient", "table gradient"), parts[0], exact, strict=True):
         yield Finding(f"products of bfloat16: {name}", relative_error(one, two), 0, same, ROUNDED_TOLERANCE)
@@ -202,14 +206,14 @@ def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:
     for reflect in (False, True):
         arguments = line, start, noise, 0.4 * entities, reflect
         found, again = (kernels.step_along(*arguments) for _ in range(2))
-        exact = reference_step.step_along(*arguments)
+        exact = REFERENCE.step_along(*arguments)
         yield equality(f"step_along{' reflect' if reflect else ''}", [found], [exact], [again])
 
     starts = source.whole(4, entities + 1).cumsum(0)  # pools of up to three entities, many empty
     members = source.whole(entities, int(starts[-1])).int()
     lots = source.normal(batch, extent.negatives).sigmoid()
     found, again = (kernels.pick(members, starts, start, lots, entities) for _ in range(2))
-    yield equality("pick", [found], [reference_step.pick(members, starts, start, lots, entities)], [again])
+    yield equality("pick", [found], [REFERENCE.pick(members, starts, start, lots, entities)], [again])
 
     queries = 11
     keys = torch.unique(source.whole(entities * queries, entities * queries // 3))
@@ -218,15 +222,15 @@ def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:
     for repeats_from in (None, entities / 3):
         labels = keys, prefix, drawn, entities, repeats_from
         found, again = (kernels.label(*labels) for _ in range(2))
-        exact = reference_step.label(*labels)
+        exact = REFERENCE.label(*labels)
         yield equality(f"label{'' if repeats_from is None else ' repeats'}", [found], [exact], [again])
     chances = keys, prefix, drawn, source.whole(entities, 4, batch, extent.negatives), entities
-    yield equality("redraw", *(list(run(*chances)) for run in (kernels.redraw, reference_step.redraw, kernels.redraw)))
+    yield equality("redraw", *(list(run(*chances)) for run in (kernels.redraw, REFERENCE.redraw, kernels.redraw)))
 
     triples, weights = source.whole(entities, 4 * batch, 3), source.normal(4 * batch)
     rows = source.whole(4 * batch, batch)
     taken, again_taken = (kernels.take(triples, weights, rows, places, 2) for _ in range(2))
-    plain = reference_step.take(triples, weights, rows, places, 2)
+    plain = REFERENCE.take(triples, weights, rows, places, 2)
     yield equality("take", in_order(*taken), in_order(*plain), in_order(*again_taken))
 
 
@@ -247,7 +251,7 @@ def check_counts(source: Source, extent: Extent) -> Finding:
     start, stop = torch.searchsorted(keys, asked), torch.searchsorted(keys, asked + entities)
     arguments = scores, source.whole(entities, batch), keys, start, stop
     found, again = (kernels.count_better(*arguments) for _ in range(2))
-    return equality("count_better", found, reference.count_better(*arguments), again)
+    return equality("count_better", found, REFERENCE.count_better(*arguments), again)
 
 
 def check_kmeans(source: Source, extent: Extent) -> Iterator[Finding]:
@@ -265,7 +269,7 @@ def check_kmeans(source: Source, extent: Extent) -> Iterator[Finding]:
     poison(points.device, 16)
     means, sizes = kernels.group_means(points, labels, len(centroids))
     second = kernels.group_means(points, labels, len(centroids))
-    exact_means, exact_sizes = reference.group_means(points.double(), labels, len(centroids))
+    exact_means, exact_sizes = REFERENCE.group_means(points.double(), labels, len(centroids))
     error = relative_error(means, exact_means) if torch.equal(sizes, exact_sizes) else float("inf")
     yield Finding("group_means", error, 0, torch.equal(means, second[0]) and torch.equal(sizes, second[1]))
 
@@ -276,10 +280,16 @@ def check_kmeans(source: Source, extent: Extent) -> Iterator[Finding]:
 class Definitions:
     """The operations on tables, in plain PyTorch; `eans.kernels` has the same names."""
 
-    compare = staticmethod(reference.compare)
-    gather = staticmethod(reference_step.gather)
-    cubes = staticmethod(reference_step.cubes)
-    half_products = staticmethod(reference_step.half_products)
+    compare = staticmethod(REFERENCE.compare)
+    gather = staticmethod(REFERENCE.gather)
+    sum_abs_cubed = staticmethod(REFERENCE.sum_abs_cubed)
+    half_products = staticmethod(REFERENCE.half_products)
+
+
+def deferring(sink: DeferredGradients | None) -> SimpleNamespace:
+    """The operations on a table by the chosen kernels, which leave its gradient in `sink`."""
+    names = ("compare", "gather", "half_products", "sum_abs_cubed")
+    return SimpleNamespace(**{name: partial(getattr(kernels, name), deferred=sink) for name in names})
 
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -327,7 +337,7 @@ def all_parts(source: Source, extent: Extent) -> list[Loss]:
         kind = table.dtype
         gathered, scalars = ops.gather(table, ends), ops.half_products(table)
         scores = ops.compare("dot", queries.to(kind), table[:, :half], drawn, shifts.to(kind), scalars, True)
-        parts: Tensor = (scores * outer).sum() + (gathered * rows).sum() + 0.1 * ops.cubes(table)
+        parts: Tensor = (scores * outer).sum() + (gathered * rows).sum() + 0.1 * ops.sum_abs_cubed(table)
         return parts + table.square().sum()  # what no kernel knows of
 
     return [loss] * STEPS
@@ -359,9 +369,9 @@ def optimizer_steps(
         exact.state[wide]["step"] = ours["step"].cpu().clone()
         loss(Definitions, wide).backward()  # type: ignore[no-untyped-call]
         exact.step()
-        with optimizer.collecting():
-            loss(kernels, table).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+        optimizer.zero_grad()
+        loss(deferring(optimizer.sink(table)), table).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
         pairs = [(table.detach(), wide.detach())]
         pairs += [(ours[name], exact.state[wide][name]) for name in rule.names() if name != "step"]
         worst = max(worst, *(relative_error(one, other) for one, other in pairs))

@@ -24,8 +24,8 @@ from eans import kernels
 from eans.batches import BatchStream
 from eans.data import info
 from eans.graph import HEAD, TAIL, KnowledgeGraph
-from eans.kernels.aside import Aside
-from eans.kernels.pending import CandidateGradient, Pending, RowGradient
+from eans.kernels.deferred_gradients import CandidateGradient, DeferredGradients, RowGradient
+from eans.kernels.side_stream import SideStream
 from eans.models import MODELS
 from eans.optimizer import Adam
 from eans.recipes import load
@@ -72,7 +72,7 @@ def sizes_of(recipe: str, quick: bool = False) -> Sizes:
 
 def uses_triton(device: torch.device) -> bool:
     """Are there kernels for the parts of a step, rather than operations of PyTorch?"""
-    return kernels.optimizer_kernels(device).__name__.endswith("triton_update")
+    return kernels.optimizer_kernels(device).__name__.endswith("updates.triton")
 
 
 @dataclass(frozen=True)
@@ -161,32 +161,32 @@ def make_step(recipe: str, setting: Setting) -> Step:
     )
 
 
-def make_pending(step: Step) -> Pending:
+def make_deferred(step: Step) -> DeferredGradients:
     """The parts of the entity table's gradient as a backward pass leaves them, along the line, the uses sorted."""
     sizes, ids, device = step.sizes, step.ends, step.table.device
-    # Nothing runs aside here: a kernel is timed alone.
-    pending = Pending(step.sampler.line(), Aside(torch.device("cpu")))
-    ticket = pending.gather(ids)
-    import_module("eans.kernels.triton_update").plan(pending, step.candidates, sizes.entities)
-    pending.rows.append(RowGradient(ticket, ids, torch.randn(len(ids), sizes.stride, device=device)))
+    # Nothing runs concurrently here: a kernel is timed alone.
+    deferred = DeferredGradients(step.sampler.line(), SideStream(torch.device("cpu")))
+    ticket = deferred.gather(ids)
+    import_module("eans.kernels.triton_sort").plan(deferred, step.candidates, sizes.entities)
+    deferred.rows.append(RowGradient(ticket, ids, torch.randn(len(ids), sizes.stride, device=device)))
     if sizes.shifted:
-        pending.leading.append(torch.randn(sizes.entities, sizes.dim, device=device))
-        pending.products.append(torch.randn(sizes.entities, device=device))
+        deferred.leading.append(torch.randn(sizes.entities, sizes.dim, device=device))
+        deferred.products.append(torch.randn(sizes.entities, device=device))
     else:
-        pending.candidates.append(CandidateGradient(sizes.kind, True, step.outer, step.queries, step.candidates))
+        deferred.candidates.append(CandidateGradient(sizes.kind, True, step.outer, step.queries, step.candidates))
     if sizes.kind == "dot":  # the recipes have an L3 penalty
-        pending.cubes.append(torch.full((), 1e-5, device=device))
-    return pending
+        deferred.cubed.append(torch.full((), 1e-5, device=device))
+    return deferred
 
 
-def update_case(step: Step, pending: Pending, dense: bool) -> Call:
+def update_case(step: Step, deferred: DeferredGradients, dense: bool) -> Call:
     """A step of Adam on a copy of the table, from parts of the gradient or from a whole one."""
-    module = import_module("eans.kernels.triton_update")
+    module = import_module("eans.kernels.updates.triton")
     copy = step.table.clone()
     moments = torch.zeros_like(copy), torch.ones_like(copy)
     gradient = torch.randn_like(copy) if dense else None
     factors = torch.tensor([1e-4, 1.0], device=copy.device)
-    return partial(module.update, copy, *moments, factors, pending, gradient, Adam.betas, Adam.epsilon)
+    return partial(module.update, copy, *moments, factors, deferred, gradient, Adam.betas, Adam.epsilon)
 
 
 def comparison_cases(step: Step) -> Iterator[KernelCase]:
@@ -197,25 +197,27 @@ def comparison_cases(step: Step) -> Iterator[KernelCase]:
         call = partial(kernels.compare, sizes.kind, *arguments, mean_rest=True)
         yield KernelCase("forward", call, kernel_costs.forward(sizes))
         return
-    forward, query, entity, sort = (
-        getattr(import_module(f"eans.kernels.triton_{module}"), name)
+    forward, query, candidates, sort = (
+        getattr(import_module(f"eans.kernels.{module}"), name)
         for module, name in (
-            ("compare", "forward_scores"),
-            ("query", "query_gradients"),
-            ("entity", "entity_gradients"),
-            ("sort", "sorted_ids"),
+            ("comparison.triton", "forward_scores"),
+            ("comparison.triton_queries", "query_gradients"),
+            ("comparison.triton_candidates", "candidate_gradients"),
+            ("triton_sort", "sorted_ids"),
         )
     )
-    pending = make_pending(step)
-    graded = (sizes.kind, step.outer, *arguments, True)
-    yield KernelCase("forward", partial(forward, sizes.kind, *arguments, True), kernel_costs.forward(sizes))
-    yield KernelCase("query gradient", partial(query, *graded), kernel_costs.query_gradient(sizes))
+    given = import_module("eans.kernels.comparison.triton_arguments").Arguments(sizes.kind, *arguments, True)
+    deferred = make_deferred(step)
+    yield KernelCase("forward", partial(forward, given), kernel_costs.forward(sizes))
+    yield KernelCase("query gradient", partial(query, step.outer, given), kernel_costs.query_gradient(sizes))
     uses = step.places[torch.cat((step.candidates.flatten(), step.ends))]
     yield KernelCase("sort", partial(sort, uses, sizes.entities), kernel_costs.sort(sizes))
-    yield KernelCase("entity gradient", partial(entity, *graded, pending), kernel_costs.entity_gradient(sizes))
+    yield KernelCase(
+        "entity gradient", partial(candidates, step.outer, given, deferred), kernel_costs.entity_gradient(sizes)
+    )
     name = "parts + Adam" if sizes.shifted else "entity gradient + Adam"
-    yield KernelCase(name, update_case(step, pending, False), kernel_costs.update(sizes))
-    nothing = Pending(None, pending.aside)
+    yield KernelCase(name, update_case(step, deferred, False), kernel_costs.update(sizes))
+    nothing = DeferredGradients(None, deferred.side_stream)
     yield KernelCase("Adam", update_case(step, nothing, True), kernel_costs.adam(sizes))
 
 

@@ -16,11 +16,11 @@ import eans
 from benchmarks.cells import RECORDS, parse, read_records
 from benchmarks.speed_record import Record
 from benchmarks.timing import Setting
-from eans.api import Listener, start
+from eans.experiments import Experiment, describe, to_the_end
+from eans.lifecycle import start
+from eans.listener import Listener
 from eans.recipes import load
 from eans.recipes.build import resolve
-from eans.reproduction.records import RunSpec
-from eans.reproduction.running import describe
 
 FILE = RECORDS / "fast.jsonl"
 VALIDATIONS = 25
@@ -54,10 +54,10 @@ class Stopwatch:
         self.validating += now - record["seconds"]
 
 
-def run(cell: RunSpec, setting: Setting) -> Record:
+def run(cell: Experiment, setting: Setting) -> Record:
     """Train and evaluate one cell in full and return its record."""
     overrides = [*cell.overrides, *(QUICK if setting.quick else ()), f"train.seed={cell.seed}"]
-    recipe = load(cell.recipe, overrides)
+    recipe = to_the_end(load(cell.recipe, overrides))
     graph = eans.load(recipe.data.name)
     recipe = resolve(recipe, graph)
     if not recipe.train.valid_every:
@@ -66,7 +66,7 @@ def run(cell: RunSpec, setting: Setting) -> Record:
     watch = Stopwatch()
     began = time.perf_counter()
     finished = start(recipe, graph, device=str(setting.device), listener=watch.listener)
-    record = describe(cell, finished, time.perf_counter() - began)
+    record = describe(cell, finished)
     return {
         "key": cell.key,
         **record,

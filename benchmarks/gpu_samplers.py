@@ -16,7 +16,7 @@ from eans.recipes.build import build_trainer, resolve
 
 PLACE = "fb15k-237/transe"
 # How pools are built takes long and changes no step; a generator that only learns the graph would be timed otherwise.
-WALKS = ("sampler.pool_kind=walks", "sampler.walks=50", "sampler.hops=2")
+WALKS = ("sampler.kind=walks", "sampler.walks=50", "sampler.hops=2")
 COMMON = (f"sampler.reorder_every={NEVER}", "sampler.pretrain_steps=0", *WALKS)
 # What is timed: the method of the recipes, and what it is set to.
 METHODS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -27,7 +27,7 @@ METHODS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("frequency", ("sampler.counted_in=place",)),
     ("nscaching", ()),
     ("nscaching", ("sampler.negatives=256",)),
-    ("nscaching", ("sampler.negatives=256", "sampler.cache_lazy=3")),
+    ("nscaching", ("sampler.negatives=256", "sampler.lazy=3")),
     ("sans", ()),
     ("sans+adv", ()),
     ("kbgan", ()),
@@ -47,10 +47,10 @@ def scored(recipe: Recipe) -> int:
     """Candidates that a step scores per positive, by the model, a cache or KBGAN's generator; not IGAN's softmax."""
     sampler, extra = recipe.sampler, 0
     if sampler.name == "nscaching":  # what is cached and newcomers, at each renewal
-        extra = round((sampler.cache_size + sampler.cache_candidates) / (sampler.cache_lazy + 1))
+        extra = round((sampler.size + sampler.candidates) / (sampler.lazy + 1))
     elif sampler.name == "kbgan":  # the generator scores its pool to draw, and to learn
         extra = 2 * sampler.pool
-    return sampler.negatives + extra
+    return int(sampler.negatives + extra)
 
 
 class Timing(NamedTuple):
@@ -64,18 +64,18 @@ class Timing(NamedTuple):
 
 def step_ms(name: str, overrides: tuple[str, ...], setting: Setting, sorts: bool | None = None) -> Timing:
     """Time steps of a recipe; candidates are sorted if `sorts` says so, or by default where the trainer does."""
-    recipe = load(name, [*(QUICK if setting.quick else ()), *COMMON, *overrides])
+    recipe = load(name, [*(QUICK if setting.quick else ()), *COMMON, *overrides], strict=False)
     graph = graph_of(recipe.data.name, setting.quick)
     trainer = build_trainer(resolve(recipe, graph), graph, setting.device)
     usual = trainer.sampler.sorts
     if sorts is not None:
-        trainer.sort_candidates(sorts)
+        trainer.execution.sort_candidates(sorts)
     warm_up, windows, length = (2, 2, 2) if setting.quick else (20, 7, 30)
     for _ in range(warm_up):
         trainer.step()
     times = window_ms(trainer.step, setting, windows, length)
     trainer.check()
-    return Timing(recipe, statistics.median(times), len(trainer.work.recordings) == 2, usual)
+    return Timing(recipe, statistics.median(times), len(trainer.stepper.work.graphs) == 2, usual)
 
 
 def measure_samplers(setting: Setting) -> Record:

@@ -39,20 +39,20 @@ class Sweep(NamedTuple):
 SWEEPS = (
     # Rows, columns, warps.
     Sweep(
-        "forward", "triton_compare", "FORWARD_TILES",
+        "forward", "comparison.triton", "FORWARD_TILES",
         ((2, 128, 1), (4, 64, 1), (4, 128, 1), (8, 64, 1), (8, 128, 1), (2, 256, 2), (4, 256, 2), (8, 256, 2)),
     ),
     Sweep(
-        "query gradient", "triton_query", "QUERY_TILES",
+        "query gradient", "comparison.triton_queries", "QUERY_TILES",
         ((1, 128, 1), (2, 128, 1), (4, 128, 1), (8, 128, 1), (4, 64, 1), (2, 256, 2), (4, 256, 2)),
     ),
     Sweep(
-        "entity gradient + Adam", "triton_entity", "ENTITY_TILES",
+        "entity gradient + Adam", "comparison.triton_candidates", "CANDIDATE_TILES",
         ((1, 128, 1), (2, 128, 1), (4, 128, 1), (2, 64, 1), (1, 256, 1), (1, 256, 2), (2, 256, 2), (1, 512, 2)),
     ),
     # Queries, entities, columns, warps, stages.
     Sweep(
-        "compare_all", "triton_rank", "RANK_BLOCKS",
+        "compare_all", "rank.triton", "RANK_BLOCKS",
         (
             (32, 64, 8, 4, 3), (32, 64, 8, 4, 4), (32, 64, 8, 8, 3), (32, 64, 16, 8, 3), (16, 64, 8, 4, 3),
             (16, 64, 16, 4, 3), (32, 32, 8, 4, 3), (16, 32, 16, 4, 3), (16, 32, 32, 4, 3),
@@ -60,7 +60,7 @@ SWEEPS = (
     ),
     # Points, centroids, columns, warps, stages.
     Sweep(
-        "nearest", "triton_nearest", "NEAREST_BLOCK",
+        "nearest", "kmeans.triton", "NEAREST_BLOCK",
         ((128, 128, 32, 8, 3), (128, 128, 32, 8, 2), (64, 128, 32, 8, 3), (64, 128, 32, 4, 3), (32, 128, 32, 4, 3)),
     ),
 )  # fmt: skip

@@ -192,7 +192,7 @@ def loss_terms(sizes: Sizes) -> Cost:
 
 
 def rank_all(sizes: Sizes) -> Cost:
-    """`compare_all` of `batch` queries with everyone."""
+    """`compare_all` of `batch` queries with all entities."""
     arrays = sizes.entities * sizes.dim + sizes.batch * sizes.dim * (2 if sizes.shifted else 1)
     moved = (arrays + sizes.batch * sizes.entities + (sizes.entities if sizes.shifted else 0)) * FLOAT
     each = FORWARD[sizes.kind] + (1 if sizes.shifted else 0)
@@ -206,7 +206,7 @@ def nearest(points: int, width: int, clusters: int) -> Cost:
 
 
 def count_better(sizes: Sizes) -> Cost:
-    """The scores of everyone read, and those of the known answers once more."""
+    """The scores of all entities read, and those of the known answers once more."""
     keys = sizes.batch * 3 * INDEX + sizes.answers * INDEX
     scores = sizes.batch * sizes.entities
     return Cost(scores * FLOAT + keys, (scores + sizes.answers) * FLOAT + keys, 3 * scores)

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md from the records: `python -m benchmarks.performance_page`.
+"""Writes the tables of docs/explanation/performance.md from the records: `python -m benchmarks.performance_page`.
 
 Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` the page holds what the section NAME makes of its record; all
 else is written by hand. A section whose record is missing says how to make it.
@@ -6,6 +6,7 @@ else is written by hand. A section whose record is missing says how to make it.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ from benchmarks.plots import FIGURES, TITLES, sweep
 from eans.files import atomic_write
 from eans.models import MODELS
 
-PAGE = RECORDS.parent / "docs" / "performance.md"
+PAGE = RECORDS.parent / "docs" / "explanation" / "performance.md"
 GRAPHS = {"fb15k-237": "FB15k-237", "wn18rr": "WN18RR", "wordnet-core": "wordnet-core"}
 GIB = 2.0**-30
 NEAR_BEST = 0.99
@@ -307,33 +308,6 @@ def quality(runs: list[dict[str, Any]]) -> str:
 # --- CPU ------------------------------------------------------------------------------------------------------------
 
 
-def graph_sizes(lines: list[dict[str, Any]]) -> str:
-    """Steps by the number of entities."""
-    rows = [
-        [f"{line['entities']:,}"]
-        + [
-            text
-            for optimizer in ("adam", "adagrad")
-            for ours, plain in [(line[f"{optimizer} numba"], line[f"{optimizer} reference"])]
-            for text in (f"{ours:.1f}", f"{plain:.0f}", f"{plain / ours:.1f}x")
-        ]
-        for line in lines
-    ]
-    header = ["entities", "Adam ms", "PyTorch ms", "ratio", "Adagrad ms", "PyTorch ms", "ratio"]
-    return f"{markdown(header, rows, 0)}\n\n{lines[0]['hardware']}; commit `{lines[0]['commit'][:12]}`."
-
-
-def small_steps(lines: list[dict[str, Any]]) -> str:
-    """Small steps by model, and by how threads wait."""
-    rows = [
-        [line["recipe"], line["waiting"], f"{ours:.1f}", f"{woken:.1f}", f"{plain:.1f}", f"{plain / ours:.1f}x"]
-        for line in lines
-        for ours, woken, plain in [(line["ms"][way] for way in ("eans", "all threads", "PyTorch"))]
-    ]
-    header = ["step", "threads wait", "eans ms", "with all threads ms", "PyTorch ms", "PyTorch / eans"]
-    return f"{markdown(header, rows, 2)}\n\n{lines[0]['hardware']}; commit `{lines[0]['commit'][:12]}`."
-
-
 # --- the page -------------------------------------------------------------------------------------------------------
 
 GPU, CPU = "python -m benchmarks.gpu", "python -m benchmarks.cpu"
@@ -349,8 +323,6 @@ SECTIONS: dict[str, Section] = {
     "gpu-ranking": Section("gpu-speed.json", "ranking", ranking, GPU),
     "gpu-memory": Section("gpu-speed.json", "steps", memory, GPU),
     "quality": Section("fast.jsonl", None, quality, f"{GPU} --only quality --runs RECIPE..."),
-    "graph-sizes": Section("graph-sizes.jsonl", None, graph_sizes, "python -m benchmarks.graph_sizes"),
-    "small-steps": Section("small-steps.jsonl", None, small_steps, "python -m benchmarks.small_steps"),
     "cpu-origin": Section("cpu-speed.json", None, cpu_report.origin, CPU),
     **{f"cpu-{name}": Section("cpu-speed.json", None, table, CPU) for name, table in cpu_report.TABLES.items()},
 }
@@ -405,6 +377,7 @@ def updated(page: str, records: Path = RECORDS, figures: Path = FIGURES) -> str:
 
 def main() -> None:
     """Rewrite the page."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     before = PAGE.read_text("utf-8")
     after = updated(before)
     atomic_write(PAGE, after.encode())

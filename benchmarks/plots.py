@@ -1,12 +1,12 @@
-"""Figures of docs/performance.md from the records: `python -m benchmarks.plots` (needs the extra ``figures``).
+"""Figures of docs/explanation/performance.md: `python -m benchmarks.plots` (needs the extra ``figures``).
 
 ==============  ==========================================================================================
 step-time       milliseconds per training step against n and against d, from ``records/gpu-speed.json``
-time-to-mrr     validation MRR against training seconds, from ``records/fast.jsonl`` and ``records/paper/``
+time-to-mrr     validation MRR against training seconds, from ``records/fast.jsonl`` and ``paper/records/``
 cpu-ratios      how many times faster than PyKEEN on a CPU, from ``records/cpu-speed.json``
 ==============  ==========================================================================================
 
-A figure whose record is missing is left out. Each is written as SVG and PNG into ``docs/figures/``.
+A figure whose record is missing is left out. Each is written as SVG and PNG into ``docs/explanation/figures/``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from typing import Any, NamedTuple
 
 from benchmarks.cells import RECORDS, negatives_of, published, read_records, recipe_of
 from eans.errors import UsageError
+from eans.experiments import Experiment, RecordStore
 from eans.figures import COLOURS, GREY, figure, require_matplotlib, spread_apart
-from eans.reproduction.records import RunSpec
-from eans.reproduction.records import read_records as read_folder
 
-FIGURES = RECORDS.parent / "docs" / "figures"
+FIGURES = RECORDS.parent / "docs" / "explanation" / "figures"
 # The paper's recipes that the fast ones are derived from, and one negative, of which self-adversarial weights are none;
 # all with the warm start of the fast ones.
 BESIDE_FAST = (
-    RunSpec("fb15k-237/transe/eans+adv", ("sampler.warm_start=true",)),
-    RunSpec("fb15k-237/rotate/eans+adv", ("sampler.warm_start=true",)),
-    RunSpec("fb15k-237/transe/eans", ("sampler.negatives=1", "sampler.warm_start=true")),
+    Experiment("fb15k-237/transe/eans+adv", ("sampler.warm_start=true",)),
+    Experiment("fb15k-237/rotate/eans+adv", ("sampler.warm_start=true",)),
+    Experiment("fb15k-237/transe/eans", ("sampler.negatives=1", "sampler.warm_start=true")),
 )
 TITLES = {"transe": "TransE", "transd": "TransD", "distmult": "DistMult", "complex": "ComplEx", "rotate": "RotatE"}
 
@@ -201,7 +200,8 @@ def draw_all(records: Path, folder: Path) -> dict[str, bool]:
         return content
 
     fast = read_records(records / "fast.jsonl")
-    paper = [dict(r.content) for r in read_folder(records / "paper").values() if r.spec in BESIDE_FAST]
+    store = RecordStore(records.parent / "paper" / "records")
+    paper = [dict(record.content) for record in store.read(BESIDE_FAST).values()]
     return {
         "step-time": draw_steps(read("gpu-speed.json"), folder),
         "time-to-mrr": draw_quality(fast, paper, folder),

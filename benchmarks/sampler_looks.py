@@ -18,11 +18,11 @@ import torch
 from benchmarks.cells import RECORDS
 from benchmarks.compare_all_samplers import COMMON, GRAPH, Entry, entries, sampler_of
 from eans.data import load as load_graph
+from eans.experiments import current_commit
 from eans.files import atomic_write
 from eans.inspection import inspect_training
 from eans.recipes import load
 from eans.recipes.build import resolve
-from eans.reproduction.records import current_commit
 
 FILE = RECORDS / "wordnet-core-sampler-looks.json"
 FORMAT = 1
@@ -39,7 +39,7 @@ def inspect(entry: Entry, more: tuple[str, ...] = (), device: str = "auto") -> d
     """Train an entry and look at it on the way."""
     graph = load_graph(GRAPH)
     overrides = (*entry.overrides, *COMMON, *more)
-    recipe = resolve(load(entry.recipe(MODEL), overrides), graph)
+    recipe = resolve(load(entry.recipe(MODEL), overrides, strict=False), graph)
     found = inspect_training(recipe, graph, device=device).to_dict()
     looks = [{key: value for key, value in look.items() if key not in CLOCKS} for look in found["looks"]]
     return {**found, "overrides": list(overrides), "commit": current_commit(), "looks": looks}

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/samplers from the records: `python -m benchmarks.sampler_pages`.
+"""Writes the tables of docs/explanation/samplers from the records: `python -m benchmarks.sampler_pages`.
 
 Between ``<!-- begin generated: NAME -->`` and ``<!-- end generated: NAME -->`` a page holds what NAME makes of the
 records; all else is written by hand. Quality is from the runs of `compare_all_samplers`, looks are from
@@ -7,6 +7,7 @@ records; all else is written by hand. Quality is from the runs of `compare_all_s
 
 from __future__ import annotations
 
+import argparse
 import re
 import statistics
 from collections.abc import Callable
@@ -15,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import compare_all_samplers, sampler_costs, sampler_looks
-from benchmarks.cells import RECORDS, read_records
+from benchmarks.cells import RECORDS, read_records, spread
 from benchmarks.compare_all_samplers import BUDGET, MODELS, SELECTED, Entry, negatives_for, pairs, runs_of, scored
-from benchmarks.compare_samplers import spread
 from benchmarks.performance_page import markdown
 from benchmarks.plots import TITLES
-from eans.display_inspection import written as number
+from eans.cli.inspect import written as number
 from eans.files import atomic_write
 
-FOLDER = RECORDS.parent / "docs" / "samplers"
+FOLDER = RECORDS.parent / "docs" / "explanation" / "samplers"
 INDEX = "README"
 SEEDS = 3
 BASELINE = "uniform"
@@ -183,7 +183,9 @@ def page_block(page: str, found: Found) -> str:
     own = {entry.title for entry in sampler_looks.rows()} & set(PAGES[page])
     parts = []
     if own or page == BASELINE:
-        parts.append("What the negatives are like after the last step, TransE ([the numbers](../inspecting.md)):")
+        parts.append(
+            "What the negatives are like after the last step, TransE ([the numbers](../../how-to/inspect.md)):"
+        )
         parts.append(looks(found, titles))
     # The few rows of a model that is compared in few are shown together.
     models = [model for model in MODELS if page == BASELINE or shown(PAGES[page], (model,))]
@@ -230,6 +232,7 @@ def updated(text: str, page: str, found: Found) -> str:
 
 def main() -> None:
     """Rewrite the pages."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     found = Found.read()
     for page in (INDEX, *PAGES):
         file = FOLDER / f"{page}.md"

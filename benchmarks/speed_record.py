@@ -13,8 +13,8 @@ import torch
 
 from eans._version import __version__
 from eans.errors import UsageError
+from eans.experiments import current_commit
 from eans.files import atomic_write
-from eans.reproduction.records import current_commit
 
 FORMAT = 1
 Record = dict[str, Any]

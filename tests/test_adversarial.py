@@ -16,6 +16,7 @@ from eans import kernels
 from eans.errors import Interrupted, UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, column
 from eans.models import MODELS, Scores
+from eans.objective import total
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.samplers import IGAN, KBGAN, SAMPLERS, Negatives, StepOutcome
@@ -119,7 +120,7 @@ def test_kbgan_step_by_hand(monkeypatch):
     place 0; an entity's own gradient is that times ``h r = 2 * 0.5``.
     """
     graph = KnowledgeGraph.from_labels([("a", "r", "b"), ("a", "r", "c"), ("a", "r", "d")])
-    sampler = KBGAN(graph, 3, pool=2, generator_dim=1, pretrain_steps=0)
+    sampler = KBGAN(graph, 3, pool=2, width=1, pretrain_steps=0)
     with torch.no_grad():
         sampler.policy.entity.copy_(torch.tensor([[2.0], [0.0], [math.log(3)], [9.0]]))
         sampler.policy.relation.copy_(torch.tensor([[0.5], [7.0]]))
@@ -141,7 +142,7 @@ def test_kbgan_step_by_hand(monkeypatch):
 def test_igan_step_by_hand(monkeypatch):
     """All logits equal: 1/4 each. Reward tanh(1 - 0) for a draw of entity 3, the other draw is masked; baseline 0."""
     graph = KnowledgeGraph.from_labels([("a", "r", "b"), ("a", "r", "c"), ("a", "r", "d")])
-    sampler = IGAN(graph, 2, generator_dim=2, pretrain_steps=0)
+    sampler = IGAN(graph, 2, width=2, pretrain_steps=0)
     with torch.no_grad():
         sampler.policy.outer.zero_()
     seen = watch_gradients(sampler, monkeypatch)
@@ -191,7 +192,7 @@ def test_only_own_draws_are_rewarded(name, options, make_graph, monkeypatch):
 @both
 def test_the_generator_finds_what_the_discriminator_falls_for(name, make_graph):
     graph = make_graph(40, 2, (64, 0, 0))
-    sampler = make(name, graph, 16, pretrain_steps=0, generator_lr=0.02, false_negatives="keep")
+    sampler = make(name, graph, 16, pretrain_steps=0, learning_rate=0.02, false_negatives="keep")
     before = (sampler.sample(graph.train, "tail", seeded()).entities % 5 == 0).double().mean()
     play(sampler, graph.train, 250)
     for side in SIDES:
@@ -217,6 +218,17 @@ def test_without_training_the_loss_is_a_policy_gradient(name, make_graph):
 
 
 # --- phases -------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_pre_training_takes_1000_steps_unless_told_otherwise(name: str, graph: KnowledgeGraph) -> None:
+    sampler = make(name, graph)
+    for found in (sampler, load(f"default/transe/{name}").sampler):
+        assert found.pretrain_steps == 1000
+    for step in (1, 999, 1000):
+        assert not sampler.playing
+        play(sampler, graph.train, 1, first=step)
+    assert sampler.playing
 
 
 @both
@@ -249,7 +261,7 @@ def test_draws_are_uniform_before_the_switch_and_the_policys_after(name, make_gr
 @both
 def test_pre_training_teaches_the_graph(name):
     graph = ring_graph()
-    sampler = make(name, graph, 4, pretrain_steps=1000, generator_lr=0.01)
+    sampler = make(name, graph, 4, pretrain_steps=1000, learning_rate=0.01)
 
     def quality(side: Side) -> float:
         everyone = torch.arange(graph.num_entities).expand(len(graph.train), -1)
@@ -282,14 +294,14 @@ def test_the_true_entity_is_set_against_the_pool():
 
 @both
 def test_initial_tables_come_from_the_seed(name, graph):
-    first, again, other = (make(name, graph, generator_seed=seed).policy.state_dict() for seed in (3, 3, 4))
+    first, again, other = (make(name, graph, seed=seed).policy.state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["entity"], other["entity"])
 
 
 @pytest.mark.parametrize("model", ["distmult", "complex"])
 def test_kbgan_generators(model, graph):
-    sampler = KBGAN(graph, 4, generator_model=model, generator_dim=6)
+    sampler = KBGAN(graph, 4, generator=model, width=6)
     assert type(sampler.policy) is MODELS[model]
     assert sampler.policy.entity.shape == (graph.num_entities, 6 if model == "distmult" else 12)
     play(sampler, graph.train, 3)
@@ -300,7 +312,7 @@ def test_kbgan_generators(model, graph):
 def test_weight_decay_shrinks_what_nothing_else_moves(name, decay, make_graph):
     """Relation 1 of these triples is never asked for."""
     graph = make_graph(40, 2, (64, 0, 0))
-    sampler = make(name, graph, generator_weight_decay=decay)
+    sampler = make(name, graph, weight_decay=decay)
     triples = graph.train[graph.train[:, 1] == 0]
     row = sampler.policy.get_parameter("relation")[1]
     before = row.detach().clone()
@@ -325,20 +337,23 @@ def test_igan_knows_its_density(side: Side, make_graph):
 
 def test_igan_refuses_what_does_not_fit(make_graph):
     graph = make_graph(5000, 1, (64, 0, 0))
-    sampler = IGAN(graph, 2, generator_memory_mb=4)
-    sampler.expect(52)
+    sampler = IGAN(graph, 2, memory_limit_mb=4)
+    sampler.sample(graph.train[:52], "tail", seeded())
     with pytest.raises(
-        UsageError, match=r"^sampler 'igan' needs 5 MB for 53 positives and 5000 entities, but .*kbgan'$"
+        UsageError,
+        match=r"^sampler 'igan' needs 5 MB for 53 positives and 5000 entities, but its memory_limit_mb is 4; raise",
     ):
-        sampler.expect(53)
-    with pytest.raises(UsageError, match=r"sampler.generator_memory_mb is 4; raise it, lower train.batch_size"):
-        sampler.sample(graph.train, "tail", seeded())
+        sampler.sample(graph.train[:53], "tail", seeded())
+    settings = {"sampler.memory_limit_mb": 4, "train.batch_size": 53, "train.steps": 1}
+    recipe = resolve(load("default/transe/igan", settings), graph)
+    with pytest.raises(UsageError, match=r"sampler\.memory_limit_mb is 4; raise it, lower train\.batch_size, or"):
+        build_trainer(recipe, graph)
 
 
 @pytest.mark.parametrize("pretrain_steps", [0, 10])
 def test_igan_keeps_to_its_bound(pretrain_steps, make_graph, meter):
     graph = make_graph(5000, 1, (64, 0, 0))
-    sampler = IGAN(graph, 4, generator_dim=2, pretrain_steps=pretrain_steps)
+    sampler = IGAN(graph, 4, width=2, pretrain_steps=pretrain_steps)
     tables = sum(value.nbytes for value in sampler.policy.state_dict().values())
     with meter:
         negatives = sampler.sample(graph.train, "tail", seeded())
@@ -363,7 +378,7 @@ class NoWaiting(TorchDispatchMode):
 @both
 @pytest.mark.parametrize("pretrain_steps", [0, 10])
 def test_nothing_waits_for_the_device(name, pretrain_steps, graph, monkeypatch):
-    monkeypatch.setattr(kernels, "_choice", "reference")
+    monkeypatch.setattr(kernels.switch, "_choice", "reference")
     sampler = make(name, graph, pretrain_steps=pretrain_steps, uniform_share=0.1)
     with NoWaiting():
         negatives = sampler.sample(graph.train, "tail", seeded())
@@ -390,11 +405,11 @@ def trainer(method: str, **settings: Any) -> Trainer:
 @pytest.mark.parametrize("stop", [3, 6, 7, 11])
 def test_state_in_the_middle_continues_to_the_same_bits(name, stop):
     whole, first, second = (trainer(f"transe/{name}") for _ in range(3))
-    expected = [whole.step().total.item() for _ in range(20)]
-    begun = [first.step().total.item() for _ in range(stop)]
+    expected = [total(whole.step()).item() for _ in range(20)]
+    begun = [total(first.step()).item() for _ in range(stop)]
     tensors, values = first.state()
     second.load_state({key: value.clone() for key, value in tensors.items()}, values)
-    assert begun + [second.step().total.item() for _ in range(20 - stop)] == expected
+    assert begun + [total(second.step()).item() for _ in range(20 - stop)] == expected
     a, b = whole.state()[0], second.state()[0]
     assert a.keys() == b.keys()
     assert all(torch.equal(a[key], b[key]) for key in a)
@@ -451,11 +466,11 @@ def test_once_it_plays_for_a_while_learning_is_part_of_the_step(name: str) -> No
         if not settles:
             sampler.settled = 1000
         for _ in range(100):
-            assert not trainer.steady
+            assert not trainer.execution.observes
             trainer.step()
         for _ in range(10):
             trainer.step()
-            assert trainer.steady is settles
+            assert trainer.execution.observes is settles
         return trainer
 
     one, other = trained(True).state()[0], trained(False).state()[0]

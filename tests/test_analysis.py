@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import eans
-from conftest import Meter
 from eans.batches import Purpose, mix
 from eans.errors import RunError, UsageError
 from eans.graph import KnowledgeGraph, column
@@ -22,6 +21,7 @@ from eans.inspection.analysis import Analyst, Histogram, analyse_run, separation
 from eans.recipes.build import build_trainer
 from eans.samplers import SAMPLERS
 from eans.training import Trainer
+from helpers_graphs import Meter
 from helpers_runs import ring_graph
 from test_inspection import contents, recipe_of, same_state, trained
 
@@ -190,9 +190,24 @@ def test_every_analysis_is_the_same_and_training_does_not_notice() -> None:
         assert same_state(plain, watched), method
 
 
+def test_the_probe_does_not_follow_the_seed_of_training() -> None:
+    """Two runs that differ in their seed: the same batches and the same draws, scored by other weights."""
+    graph = ring_graph()
+    recipes = [recipe_of("transe/eans", graph, **{"train.seed": seed}) for seed in (3, 4)]
+    one, other = (Analyst(trained(recipe, graph, 0), graph, BATCHES) for recipe in recipes)
+    assert one.sides == other.sides
+    assert torch.equal(one.rows, other.rows)
+    first, second = one.analyse(), other.analyse()
+    assert first["unmasked"]["negatives"] == second["unmasked"]["negatives"]
+    assert first["substitution"]["own"] == second["substitution"]["own"]
+    for name in ("true", "train", "held_out"):
+        assert sum(first["substitution"][name]) == sum(second["substitution"][name]), name
+    assert first["negative_mean"] != second["negative_mean"]
+
+
 def test_without_negatives_and_without_held_out_triples() -> None:
     graph = KnowledgeGraph.from_labels([("a", "r", "b"), ("b", "r", "c")], name="bare")
-    settings = {"sampler.clusters": 1, "sampler.negatives": 0, "train.batch_size": 4, "loss.penalty": "stay-positive"}
+    settings = {"sampler.negatives": 0, "train.batch_size": 4, "loss.penalty": "stay-positive"}
     settings |= {"sampler.name": "none", "loss.name": "logsigmoid", "loss.penalty_weight": 0.1}
     analyst = Analyst(trained(recipe_of("distmult/uniform", graph, **settings), graph, 2), graph, 2)
     assert analyst.look_ahead(2)["negative_score"] is None
@@ -206,7 +221,7 @@ def test_without_negatives_and_without_held_out_triples() -> None:
     bare = Analyst(trained(recipe_of("transe/eans", graph, **{"sampler.clusters": 1}), graph, 2), graph, 1).analyse()
     assert sum(bare["substitution"]["held_out"]) == 0
     assert bare["substitution"]["separation"]["held_out"] is None
-    with pytest.raises(UsageError, match="at least 1 batch, got 0"):
+    with pytest.raises(UsageError, match="batches must be at least 1, got 0"):
         Analyst(trained(recipe_of("transe/uniform", graph), graph, 0), graph, 0)
 
 

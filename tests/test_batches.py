@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eans.batches import Batch, BatchStream, mix
-from eans.graph import KnowledgeGraph, answer_weights, query_weights, subsampling_weights
+from eans.batches import BatchStream, mix
+from eans.graph import KnowledgeGraph
+from eans.types import Batch
+from eans.weights import answer_weights, query_weights, subsampling_weights
 
 
 def line(size: int) -> KnowledgeGraph:

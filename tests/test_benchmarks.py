@@ -145,7 +145,7 @@ def test_flipped_signs_are_within_the_allowance() -> None:
     doubts = gpu_check.slope_doubts("l1", wide)
     assert int((doubts > 0).sum()) > 10
     allowed = gpu_check.allowances(wide, doubts)
-    exact = gpu_check.results(gpu_check.reference.compare, "l1", wide)
+    exact = gpu_check.results(gpu_check.REFERENCE.compare, "l1", wide)
     # The other sign at every tiny difference: the queries move by a hair towards the other side.
     difference = (
         wide.queries[:, :, None]
@@ -166,8 +166,8 @@ def test_nan_is_an_error() -> None:
 def bent(function: Any) -> Any:
     """The same with one number of the (first) result a little off, or one label turned."""
 
-    def call(*arguments: Any) -> Any:
-        result = function(*arguments)
+    def call(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
         first = result[0] if isinstance(result, tuple) else result
         change = torch.zeros(first.numel())
         change[3 % first.numel()] = 1e-3 if first.is_floating_point() else 1
@@ -272,10 +272,12 @@ def test_windows() -> None:
     assert len(calls) == 12
 
 
-@pytest.mark.parametrize(("name", "kind"), [("BLOCK_ELEMENTS", "cpu"), ("GROUP_ROWS", "any")])
-def test_tiles_are_put_back(name: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "name", "kind"), [("blocks", "BLOCK_ELEMENTS", "cpu"), ("kmeans.reference", "GROUP_ROWS", "any")]
+)
+def test_tiles_are_put_back(module: str, name: str, kind: str) -> None:
     def place() -> gpu_sweep.Place:
-        return gpu_sweep.Place(gpu_sweep.Sweep("case", "reference", name, ()), kind)
+        return gpu_sweep.Place(gpu_sweep.Sweep("case", module, name, ()), kind)
 
     before = place().chosen
     with place().holding(7):

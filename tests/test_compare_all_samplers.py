@@ -63,7 +63,7 @@ def test_negatives_fit_into_the_budget(picky: Entry) -> None:
 
 
 def test_counting_leaves_the_models_as_they_were() -> None:
-    names = "compare_candidates", "compare_everyone", "score_all"
+    names = "compare_candidates", "products_with_all", "scores_of_all"
     before = [getattr(Model, name) for name in names]
     with counting():
         assert all(getattr(Model, name) is not method for name, method in zip(names, before, strict=True))

@@ -3,69 +3,99 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import compare_samplers, fb15k237_cpu, performance_page
-from benchmarks.cells import RECORDS, read_records
+import eans
+from benchmarks import performance_page
+from benchmarks.cells import RECORDS, read_records, spread
+from eans.experiments import Record, RecordStore, Table, table
+from eans.penalties import PENALTIES
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.recipes.library import validate
-from eans.reproduction.columns import DATASET, METHOD, MODEL, Text, grouped, in_order, measured, published
-from eans.reproduction.formats import markdown_table
-from eans.reproduction.labels import without_zeros
-from eans.reproduction.records import read_records as read_run_records
-from eans.reproduction.report import Outcome, judge
-from eans.reproduction.selection import read_cells, select
 from eans.samplers import SAMPLERS
-from helpers_runs import ring_graph
+from helpers_runs import ring_graph, write_graph
+from paper.labels import without_zeros
+from paper.layouts import DATASET, METHOD, MODEL, grouped, in_order, measured, published
+from paper.overview import anchor
+from paper.report import Outcome, from_paper, judge
+from paper.selection import read_cells, select
+from scripts import reference_pages
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+SAMPLER_PAGES = ROOT / "docs" / "explanation" / "samplers"
+RESULTS = (ROOT / "docs" / "results" / "README.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "results" / "comparison.md").read_text("utf-8")
+
+
+METHODS = {"uniform": "uniform", "adv": "self-adversarial", "eans": "EANS", "eans+adv": "EANS + self-adversarial"}
+
+
+def test_the_comparison_is_what_its_records_say() -> None:
+    """MRR of every row, and the short table of the results, from those of the bundled graph."""
+    lines = read_records(RECORDS / "wordnet-core-samplers.jsonl")
+    found = table([Record("", line) for line in lines], ("model", "sampler.negatives", "method"), ("test.mrr",))
+    assert len(found.rows) == 16
+    for model, negatives, method, *_, runs in found.rows:
+        mrr = [
+            line["test"]["both"]["mrr"]
+            for line in lines
+            if line["recipe"].endswith(f"/{model}/{method}") and line["overrides"] == [f"sampler.negatives={negatives}"]
+        ]
+        assert f"\n| {model} | {negatives} | {METHODS[method]} | {spread(mrr)} |" in PAGE
+        assert len(mrr) == runs == 3
+    short = RESULTS.replace("**", "")
+    means = {(model, n, method): f"{mean.value:.3f}" for model, n, method, mean, _ in found.rows}
+    for model, n in dict.fromkeys((model, n) for model, n, _ in means):
+        assert f"| {model} | {n} | {' | '.join(means[model, n, method] for method in METHODS)} |" in short
+
+
+def test_the_look_at_fb15k_237_is_what_its_records_say() -> None:
+    lines = read_records(RECORDS / "fb15k-237-cpu.jsonl")
+    assert len(lines) == 4
+    for line in lines:
+        numbers = [line[split]["both"][name] for split in ("valid", "test") for name in ("mrr", "hits@10")]
+        cells = " | ".join(f"{number:.3f}" for number in numbers)
+        assert f"| {line['recipe'].split('/')[-1]} | {cells} | " in PAGE
 
 
 @pytest.mark.parametrize(
-    ("file", "table", "runs"),
-    [
-        (compare_samplers.FILE, compare_samplers.table, 48),
-        (fb15k237_cpu.FILE, fb15k237_cpu.table, 4),
-    ],
-    ids=["samplers", "fb15k-237-cpu"],
-)
-def test_tables_come_from_records(file: Path, table: Callable[[list[dict[str, Any]]], str], runs: int) -> None:
-    records = read_records(file)
-    assert len({record["key"] for record in records}) == len(records) == runs
-    assert table(records) in PAGE
-
-
-@pytest.mark.parametrize(
-    ("table", "only", "title", "place"),
+    ("name", "only", "title", "place"),
     [
         ("main", "sampler=eans", "MRR, published → here", lambda cell: f"{DATASET.write(cell)}, {METHOD.write(cell)}"),
         ("best", "", "MRR, best published → here", DATASET.write),
     ],
     ids=["main", "best"],
 )
-def test_readme_says_what_is_reached(table: str, only: str, title: str, place: Callable[[Outcome], str]) -> None:
+def test_results_say_what_is_reached(name: str, only: str, title: str, place: Callable[[Outcome], str]) -> None:
     """The MRR of EANS in the paper's main table, and of the recipes `best`: a row per model."""
-    outcomes = judge(select(read_cells(), [table], only).cells, read_run_records(ROOT / "records" / "paper"))
+    outcomes = judge(select(read_cells(), [name], only).cells, RecordStore(ROOT / "paper" / "records").read())
     models = grouped(in_order(outcomes), MODEL.write)
 
     def write(outcome: Outcome) -> str:
-        return f"{published('mrr', '').write(outcome)} → {measured('mrr', error=False).write(outcome)}"
+        return f"{published('mrr', outcome)} → {measured('mrr', '', error=False).write(outcome)}"
 
     rows = [[name, *(without_zeros(write(outcome)) for outcome in row)] for name, row in models.items()]
     header = [title, *(place(outcome) for outcome in next(iter(models.values())))]
-    text = markdown_table(Text([""] * len(header), header, rows, labels=1))
-    assert f"\n{text}\n" in (ROOT / "README.md").read_text("utf-8"), text
+    text = Table(header, rows, labels=1).markdown()
+    assert f"\n{text}\n" in RESULTS, text
 
 
-def test_readme_table_comes_from_records() -> None:
-    assert compare_samplers.summary(read_records(compare_samplers.FILE)) in (ROOT / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/results/README.md"])
+def test_how_many_cells_are_reached(page: str) -> None:
+    outcomes = from_paper(judge(read_cells(), RecordStore(ROOT / "paper" / "records").read()))
+    passed = sum(outcome.passed is True for outcome in outcomes)
+    sentence = f"of the {len(outcomes)} cells of the paper's tables, {passed} "
+    assert sentence in " ".join((ROOT / page).read_text("utf-8").split()).replace("Of the", "of the")
 
 
 @pytest.mark.parametrize("name", performance_page.SECTIONS)
@@ -77,21 +107,119 @@ def test_performance_tables_come_from_records(name: str) -> None:
     assert found == performance_page.rendered(name)
 
 
-PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+def test_the_tutorial_makes_a_graph_of_a_data_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    blocks = python_blocks(ROOT / "docs" / "tutorials" / "own-graph.md")
+    (block,) = [block for block in blocks if "from_labels" in block]
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{number},r{number % 3},e{number + 1}\n" for number in range(50)]
+    Path("facts.csv").write_text("".join(["head,relation,tail\n", *rows]), "utf-8")
+    space: dict[str, Any] = {"eans": eans}
+    exec(block, space)
+    graph = space["kg"]
+    assert (len(graph.train), len(graph.test), graph.name) == (45, 5, "facts")
+    assert {line.replace("\t", ",") for split in ("train", "test") for line in graph.text(split)} == set(rows)
+
+
+@pytest.mark.parametrize("page", ["add-a-model", "add-a-sampler", "add-a-loss"])
+def test_parts_of_ones_own_train(page: str, request: pytest.FixtureRequest) -> None:
+    """The examples run as they stand, but for fewer and smaller steps."""
+    for registry in (eans.LOSSES, eans.MODELS, eans.SAMPLERS, PENALTIES):
+        request.addfinalizer(partial(restore, registry, dict(registry)))
+    few = "steps=3, dim=8, progress=False, device='cpu'"
+    for block in python_blocks(ROOT / "docs" / "how-to" / f"{page}.md"):
+        space: dict[str, Any] = {}
+        exec(block.replace("steps=100", few), space)
+        assert [record["step"] for record in space["run"].history if "loss" in record] == [3]
+
+
+def restore(registry: dict[str, Any], content: dict[str, Any]) -> None:
+    """Take out of a registry what an example has put into it."""
+    registry.clear()
+    registry.update(content)
+
+
+def python_blocks(page: Path) -> list[str]:
+    """The examples on a page."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert blocks
+    return blocks
+
+
+def test_a_triple_can_be_followed(tmp_path: Path) -> None:
+    """Every function of the walk exists, and a run calls them in the order of the walk."""
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
+    hops = re.findall(r"^\| \d+ \| `([\w/]+)\.py` \| `([\w.]+)` \|", page, re.MULTILINE)
+    assert 8 <= len(hops) <= 12
+    codes = [attrgetter(f"{name}.__code__")(import_module(file.replace("/", "."))) for file, name in hops]
+    called: dict[Any, None] = {}  # in the order of first calls
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code in codes:
+            called.setdefault(frame.f_code)
+
+    folder = write_graph(ring_graph(), tmp_path / "my-folder")
+    sys.setprofile(note)
+    try:
+        settings = {"dim": 8, "negatives": 4, "steps": 2, "progress": False, "device": "cpu"}
+        eans.train(eans.load(str(folder)), "transe", "eans", out=tmp_path / "run", **settings)
+    finally:
+        sys.setprofile(None)
+    assert [hops[codes.index(code)] for code in called] == hops
+    assert (tmp_path / "run" / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("name", reference_pages.PAGES)
+def test_generated_reference_is_up_to_date(name: str) -> None:
+    """`python -m scripts.reference_pages` writes these pages."""
+    assert (reference_pages.REFERENCE / name).read_text("utf-8") == reference_pages.PAGES[name]()
+
+
+def test_the_command_line_reference_is_whole() -> None:
+    """Every command that help shows has a section, and no other one has."""
+    text = (reference_pages.REFERENCE / "cli.md").read_text("utf-8")
+    shown = {"train", "evaluate", "predict", "report", "verify", "data", "recipes", "inspect"}
+    assert shown <= set(re.findall(r"^## `eans ([\w-]+)`$", text, re.MULTILINE))
+    assert not re.search(r"`(eans )?reproduce`|eans inspect run", text)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """What `mkdocs.yml` lists is what there is."""
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").split("\nnav:\n")[1].split("\n\n")[0]
+    listed = re.findall(r"\S+\.md", navigation)
+    assert sorted(listed) == sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+
+
+PAGES = [
+    *(path.name for path in sorted(ROOT.glob("*.md"))),
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+]
+
+
+def headings(file: Path) -> set[str]:
+    """The anchors of a page."""
+    text = re.sub(r"^```.*?^```", "", file.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return {anchor(title) for title in re.findall("^#+ (.*)$", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
-    targets = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in target]
-    assert [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()] == []
+    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", text) for target in target]
+    missing = []
+    for target in targets:
+        path, _, fragment = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        if target and "://" not in target and not (file.exists() and (not fragment or fragment in headings(file))):
+            missing.append(target)
+    assert missing == []
     assert not re.search(r"^@\w+@$", text, re.MULTILINE)  # what a generator should have filled in
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLERS if (ROOT / "docs" / "samplers" / f"{name}.md").exists()])
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if (SAMPLER_PAGES / f"{name}.md").exists()])
 def test_recipes_of_samplers_load(name: str, tmp_path: Path) -> None:
     """The snippets on a sampler's page are recipes of that sampler, and can be built."""
-    page = (ROOT / "docs" / "samplers" / f"{name}.md").read_text("utf-8")
+    page = (SAMPLER_PAGES / f"{name}.md").read_text("utf-8")
     snippets = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert snippets
     for snippet in snippets:
@@ -101,7 +229,7 @@ def test_recipes_of_samplers_load(name: str, tmp_path: Path) -> None:
         build_trainer(resolve(recipe, graph), graph)
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/samplers/*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted(SAMPLER_PAGES.glob("*.md")), ids=lambda page: page.stem)
 def test_recipe_snippets_are_recipes(page: Path) -> None:
     snippets = re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert snippets

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +47,59 @@ def test_replaces_the_content(tmp_path: Path) -> None:
         atomic_write(path, content)
         assert path.read_bytes() == content
         assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def record_syncs(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes | None, bytes]]:
+    """Fills up: the content of each file that is synced, None for the folder of `path`, and what `path` held then."""
+    synced: list[tuple[bytes | None, bytes]] = []
+
+    def record(descriptor: int) -> None:
+        entries = (path.parent, *path.parent.iterdir())
+        (entry,) = (entry for entry in entries if entry.stat().st_ino == os.fstat(descriptor).st_ino)
+        synced.append((None if entry == path.parent else entry.read_bytes(), path.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    return synced
+
+
+def test_the_content_is_on_the_disk_before_the_old_one_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    synced = record_syncs(path, monkeypatch)
+    atomic_write(path, b"new")
+    assert (b"new", b"old") in synced
+
+
+def test_the_folder_is_on_the_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    synced = record_syncs(path, monkeypatch)
+    atomic_write(path, b"new")
+    assert (None, b"new") in synced
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+def test_an_error_of_a_sync_says_which_content_is_there(
+    folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == folder:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(RunError) as caught:
+        atomic_write(path, b"new")
+    assert str(caught.value) == (
+        f"{path} is written, but a power failure may undo it: cannot sync its folder: Input/output error"
+        if folder
+        else f"cannot write {path}: Input/output error; what was there before is intact"
+    )
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"new" if folder else b"old"}
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])

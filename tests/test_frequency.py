@@ -69,7 +69,7 @@ def test_counts_by_hand() -> None:
 def test_probabilities_against_brute_force(rows: list[tuple[int, int, int]], way: tuple[str, float]) -> None:
     graph = graph_of(rows)
     counted_in, power = way
-    sampler = Frequency(graph, 4, counted_in=counted_in, frequency_power=power)  # type: ignore[arg-type]
+    sampler = Frequency(graph, 4, counted_in=counted_in, power=power)  # type: ignore[arg-type]
     everything = torch.arange(E).expand(len(graph.train), -1)
     for side in SIDES:
         shares = sampler.log_density(graph.train, side, everything).exp().tolist()
@@ -83,7 +83,7 @@ def test_probabilities_against_brute_force(rows: list[tuple[int, int, int]], way
 def test_draws_follow_the_probabilities(counted_in: str, power: float, side: Side, make_graph) -> None:
     graph = make_graph(12)
     rows, draws = graph.train[:3], 40_000
-    sampler = Frequency(graph, draws, counted_in=counted_in, frequency_power=power)  # type: ignore[arg-type]
+    sampler = Frequency(graph, draws, counted_in=counted_in, power=power)  # type: ignore[arg-type]
     drawn = sampler.draw(rows, side, seeded())
     found = torch.stack([row.bincount(minlength=12) for row in drawn]) / draws
     expected = torch.tensor([brute_shares(graph, triple, side, counted_in, power) for triple in rows.tolist()])

@@ -19,12 +19,10 @@ from eans.graph import (
     KnowledgeGraph,
     TripleIndex,
     Vocabulary,
-    answer_weights,
     column,
     opposite,
-    query_weights,
-    subsampling_weights,
 )
+from eans.weights import answer_weights, query_weights, subsampling_weights
 
 E, R = 5, 3
 TRAIN = [("anna", "knows", "ben"), ("ben", "knows", "cleo"), ("anna", "likes", "anna")]
@@ -127,7 +125,7 @@ def test_frozen(people):
 
 def test_splits(people):
     assert all(people.split(split) is getattr(people, split) for split in SPLITS)
-    with pytest.raises(UsageError, match=r"unknown split 'tets'; did you mean 'test'\? \(train, valid or test\)"):
+    with pytest.raises(UsageError, match=r"unknown split 'tets'; did you mean 'test'\? \(one of train, valid, test\)"):
         people.split("tets")
     with pytest.raises(UsageError, match="unknown split 'name'"):
         people.split("name")

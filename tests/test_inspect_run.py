@@ -14,12 +14,12 @@ import pytest
 
 import eans
 from eans import cli
-from eans.api import Listener
 from eans.errors import Interrupted
 from eans.graph import RELATION, SIDES, KnowledgeGraph, Vocabulary, column
 from eans.inspection.charts import for_page, occupied
 from eans.inspection.page import breakable, facts, number, render
 from eans.inspection.report import PER_RELATION, changes
+from eans.listener import Listener
 from eans.recipes import load
 from eans.recipes.build import resolve
 from eans.runs import RunFolder
@@ -94,7 +94,7 @@ def test_metrics_are_those_of_the_run(run: Path, report: dict[str, Any]) -> None
     assert report["metrics"] == {
         split: {side: saved[split][side] for side in ("both", *SIDES)} for split in ("valid", "test")
     }
-    assert report["training"] == {"steps_planned": 40, "keep": "last", **saved["training"]}
+    assert report["training"] == {"steps_planned": 40, "keep": "best", **saved["training"]}
     assert report["protocol"] == saved["protocol"]
     assert report["analysis"]["step"] == 40
     assert json.loads(json.dumps(report)) == report
@@ -288,12 +288,10 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # the entry point sets it otherwise, for all tests to come
-
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
     def run_command(*arguments: str | Path) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ending:
-            cli.main(["inspect", "run", *map(str, arguments)])
+            cli.main(["report", *map(str, arguments)])
         out, err = capsys.readouterr()
         return int(ending.value.code or 0), out, err
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def renewed_by_hand(
     sampler: NSCaching, graph: KnowledgeGraph, model: Model, batch: Triples, side: Side, seed: int
 ) -> dict[int, list[int]]:
     """The definition, entity by entity, with the same random numbers."""
-    n1, n2, at = sampler.cache_size, sampler.cache_candidates, column(side)
+    n1, n2, at = sampler.size, sampler.candidates, column(side)
     generator, triples = seeded(seed), torch.tensor(batch)
     fresh = torch.randint(graph.num_entities, (len(batch), n2), generator=generator)
     cache = content(sampler, side)
@@ -65,7 +66,7 @@ def renewed_by_hand(
     queries = [triple[2 - at] * graph.num_relations + triple[1] for triple in batch]
     candidates = [cache[query] + row for query, row in zip(queries, fresh.tolist(), strict=True)]
     scores = model.score_candidates(triples, side, torch.tensor(candidates)).detach()
-    if sampler.cache_update == "importance":
+    if sampler.kept_by == "importance":
         scores = with_gumbel_noise(scores, generator)
     result = dict(cache)
     for number, (triple, query) in enumerate(zip(batch, queries, strict=True)):
@@ -96,7 +97,7 @@ def renewed_by_hand(
 )
 def test_renewal_is_that_of_the_definition(triples, picks, side, sizes, update, policy, seed):
     graph = tiny_graph(triples)
-    options = {"cache_size": sizes[0], "cache_candidates": sizes[1], "cache_update": update, "false_negatives": policy}
+    options = {"size": sizes[0], "candidates": sizes[1], "update": update, "false_negatives": policy}
     sampler, model = NSCaching(graph, 3, **options), tiny_model(graph, seed)
     other: Side = "tail" if side == "head" else "head"
     untouched = content(sampler, other)
@@ -111,7 +112,7 @@ def test_renewal_is_that_of_the_definition(triples, picks, side, sizes, update, 
 @given(triples=some_triples, seed=st.integers(0, 1000))
 def test_scores_stand_beside_their_entities(triples, seed):
     graph = tiny_graph(triples)
-    sampler = NSCaching(graph, 3, cache_size=4, cache_candidates=3, cache_draw="importance")
+    sampler = NSCaching(graph, 3, size=4, candidates=3, draw="importance")
     model, batch = tiny_model(graph, seed), graph.train
     sampler.observe(after(1, model, batch, "tail", seed))
     row = sampler.rows(batch, "tail")
@@ -143,7 +144,7 @@ def test_gumbel_noise_draws_without_replacement():
 def test_known_answers_leave_the_cache(make_graph):
     graph = make_graph(30, 2, (60, 0, 0))
     for policy, expected in (("mask", False), ("keep", True)):
-        sampler, model = NSCaching(graph, 5, cache_size=20, false_negatives=policy), tiny_model(graph)
+        sampler, model = NSCaching(graph, 5, size=20, false_negatives=policy), tiny_model(graph)
         for side in SIDES:
             sampler.observe(after(1, model, graph.train, side, 3))
             cached = sampler.get_buffer(f"{side}_cache")[sampler.rows(graph.train, side)].long()
@@ -152,7 +153,7 @@ def test_known_answers_leave_the_cache(make_graph):
 
 def test_a_query_that_everything_answers_keeps_its_cache():
     graph = tiny_graph([(0, 0, tail) for tail in range(6)])
-    sampler = NSCaching(graph, 5, cache_size=4)
+    sampler = NSCaching(graph, 5, size=4)
     before = sampler.tail_cache.clone()
     sampler.observe(after(1, tiny_model(graph), graph.train, "tail", 0))
     assert torch.equal(sampler.tail_cache, before)
@@ -161,7 +162,7 @@ def test_a_query_that_everything_answers_keeps_its_cache():
 def test_entities_do_not_multiply(make_graph):
     """However often the best entity is drawn again, it has one slot."""
     graph = make_graph(40, 1, (5, 0, 0))
-    sampler, model = NSCaching(graph, 5, cache_size=10, cache_update="top"), tiny_model(graph)
+    sampler, model = NSCaching(graph, 5, size=10, update="top"), tiny_model(graph)
     for number in range(20):
         sampler.observe(after(1 + 2 * number, model, graph.train, "tail", number))
     for row in sampler.tail_cache[:-1].tolist():
@@ -178,7 +179,7 @@ def test_entities_do_not_multiply(make_graph):
 def test_lazy_renewals(lazy, renewed, make_graph):
     """The sides take turns; after a renewal so many steps of the side go without."""
     graph = make_graph(50, 2, (40, 0, 0))
-    sampler, model = NSCaching(graph, 5, cache_size=10, cache_lazy=lazy), tiny_model(graph)
+    sampler, model = NSCaching(graph, 5, size=10, lazy=lazy), tiny_model(graph)
     seen = []
     for step in range(1, 9):
         side: Side = "tail" if step % 2 else "head"
@@ -190,11 +191,22 @@ def test_lazy_renewals(lazy, renewed, make_graph):
     assert seen == renewed
 
 
+def test_defaults_are_those_of_the_paper(make_graph: Callable[..., KnowledgeGraph]) -> None:
+    """N1 = N2 = 50, a uniform draw, a renewal by importance after every step."""
+    sampler = NSCaching(make_graph(60, 3, (80, 0, 0)), 5)
+    section = load("wn18rr/transe/nscaching").sampler
+    for found in (sampler, section):
+        assert (found.size, found.candidates) == (50, 50)
+    for found in ((sampler.drawn_by, sampler.kept_by, sampler.lazy), (section.draw, section.update, section.lazy)):
+        assert found == ("uniform", "importance", 0)
+    assert {sampler.get_buffer(f"{side}_cache").shape[1] for side in SIDES} == {50}
+
+
 @pytest.mark.parametrize("update", ["importance", "top"])
 @pytest.mark.parametrize("draw", ["uniform", "importance", "top"])
 def test_renewals_do_not_wait_for_a_gpu(draw, update, make_graph, no_waiting):
     graph = make_graph(30)
-    sampler, model = NSCaching(graph, 5, cache_draw=draw, cache_update=update), tiny_model(graph)
+    sampler, model = NSCaching(graph, 5, draw=draw, update=update), tiny_model(graph)
     with no_waiting:
         sampler.observe(after(1, model, graph.train, "tail", 0))
 
@@ -204,7 +216,7 @@ def test_renewals_do_not_wait_for_a_gpu(draw, update, make_graph, no_waiting):
 
 def filled(draw: str, scores: list[float], negatives: int) -> NSCaching:
     """One query whose slots hold the entities 0, 1, 2, ... with these scores."""
-    sampler = NSCaching(tiny_graph([(0, 0, 5)]), negatives, cache_size=len(scores), cache_draw=draw)
+    sampler = NSCaching(tiny_graph([(0, 0, 5)]), negatives, size=len(scores), draw=draw)
     sampler.tail_cache[0] = torch.arange(len(scores))
     if draw != "uniform":
         sampler.tail_scores[0] = torch.tensor(scores)
@@ -237,7 +249,7 @@ def test_extreme_scores_leave_slots_in_range(extreme):
 @pytest.mark.parametrize("side", SIDES)
 def test_each_row_reads_its_own_cache(side, make_graph):
     graph = make_graph(60, 3, (80, 0, 0))
-    sampler = NSCaching(graph, 200, cache_size=9)
+    sampler = NSCaching(graph, 200, size=9)
     drawn = sampler.draw(graph.train, side, seeded())
     cache, at = content(sampler, side), 2 - column(side)
     for triple, row in zip(graph.train.tolist(), drawn.tolist(), strict=True):
@@ -246,7 +258,7 @@ def test_each_row_reads_its_own_cache(side, make_graph):
 
 def test_queries_that_train_does_not_hold_share_a_row(make_graph):
     graph = make_graph(60, 3, (20, 0, 0))
-    sampler = NSCaching(graph, 300, cache_size=9)
+    sampler = NSCaching(graph, 300, size=9)
     known = set(sampler.tail_pairs.tolist())
     strange = next((h, r, 0) for h, r in itertools.product(range(60), range(3)) if h * 3 + r not in known)
     drawn = sampler.draw(torch.tensor([strange, (59, 2, 0)]), "tail", seeded())
@@ -257,8 +269,8 @@ def test_bytes(make_graph):
     """4 bytes per slot, 8 where scores are kept, and 8 per query; queries are the distinct pairs of train."""
     graph = make_graph(60, 3, (80, 0, 0))
     queries = len({(h, r) for h, r, _ in graph.train.tolist()}) + len({(r, t) for _, r, t in graph.train.tolist()})
-    assert NSCaching(graph, 5, cache_size=9).memory() == (queries + 2) * 9 * 4 + queries * 8
-    assert NSCaching(graph, 5, cache_size=9, cache_draw="top").memory() == (queries + 2) * 9 * 8 + queries * 8
+    assert NSCaching(graph, 5, size=9).memory() == (queries + 2) * 9 * 4 + queries * 8
+    assert NSCaching(graph, 5, size=9, draw="top").memory() == (queries + 2) * 9 * 8 + queries * 8
 
 
 # --- training -------------------------------------------------------------------------------------------------------
@@ -275,8 +287,8 @@ def trainer_on_words(method: str, **settings: Any) -> Trainer:
     "settings",
     [
         {},
-        {"sampler.cache_draw": "importance", "sampler.cache_update": "top"},
-        {"sampler.cache_draw": "top", "sampler.cache_lazy": 2},
+        {"sampler.draw": "importance", "sampler.update": "top"},
+        {"sampler.draw": "top", "sampler.lazy": 2},
     ],
     ids=["paper", "importance-top", "top-lazy"],
 )

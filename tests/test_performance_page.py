@@ -1,4 +1,4 @@
-"""The generated parts of docs/performance.md, from made-up records."""
+"""The generated parts of docs/explanation/performance.md, from made-up records."""
 
 from __future__ import annotations
 
@@ -123,12 +123,6 @@ def records(tmp_path: Path) -> Path:
         "sweep": [{"model": "transe", "queries": 1, "size": [50, 128, 1], "eans": 2.0, "reference": 3.0, "eager": 4.0}],
     }  # fmt: skip
     (tmp_path / "cpu-speed.json").write_text(json.dumps(cpu))
-    size = {"adam numba": 4.0, "adam reference": 30.0, "adagrad numba": 2.5, "adagrad reference": 25.0}
-    line = {"entities": 15000, **size, "hardware": "2 x CPU", "commit": "fedcba9876543210"}
-    (tmp_path / "graph-sizes.jsonl").write_text(json.dumps(line) + "\n")
-    ms = {"eans": 5.0, "all threads": 7.25, "PyTorch": 12.5}
-    line = {"waiting": "asleep", "recipe": "rotate/eans", "ms": ms, "hardware": "2 x CPU", "commit": "fedcba9876543210"}
-    (tmp_path / "small-steps.jsonl").write_text(json.dumps(line) + "\n")
     return tmp_path
 
 
@@ -171,8 +165,6 @@ def records(tmp_path: Path) -> Path:
                 "| forward | 0.200 | 0.200 |",
             ],
         ),
-        ("graph-sizes", ["| 15,000 | 4.0 | 30 | 7.5x | 2.5 | 25 | 10.0x |", "2 x CPU; commit `fedcba987654`."]),
-        ("small-steps", ["| rotate/eans | asleep | 5.0 | 7.2 | 12.5 | 2.5x |", "2 x CPU; commit `fedcba987654`."]),
         ("gpu-kmeans", ["| 15,000 | 1000 | 100 | 20.0 | 4.0 | 1.00 | 2.00 |"]),
         ("gpu-ranking", ["| FB15k-237, TransE | 40,932 | 400 | 500 | 102,330 | 0.25 |"]),
         (

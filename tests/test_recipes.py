@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 import eans
 from eans.errors import UsageError
-from eans.graph import SIDES, KnowledgeGraph, Vocabulary, query_weights
-from eans.recipes import Recipe, all_keys, default_for, load, names, to_toml
-from eans.recipes.build import build_plan, build_trainer, resolve
+from eans.fitting import Plan
+from eans.graph import SIDES, KnowledgeGraph, Vocabulary
+from eans.recipes import Recipe, all_keys, default_for, key_groups, load, names, to_toml
+from eans.recipes.build import build_trainer, resolve
 from eans.samplers import SAMPLERS, Sampler
+from eans.weights import query_weights
+from helpers_graphs import random_graph
 from helpers_runs import ring_graph
 
 DATASETS = ("default", "fb15k-237", "wn18rr", "wordnet-core")
@@ -83,13 +86,16 @@ def test_a_method_of_one_dataset() -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_builds(name: str) -> None:
     graph = ring_graph()
-    negatives = 4 if SAMPLERS[load(name).sampler.name].draws else 0
-    recipe = load(name, {"model.dim": 4, "sampler.negatives": negatives, "sampler.clusters": 5, "train.batch_size": 8})
+    sampler = load(name).sampler.name
+    few = {"sampler.negatives": 4 if SAMPLERS[sampler].draws else 0} | (
+        {"sampler.clusters": 5} if sampler == "eans" else {}
+    )
+    recipe = load(name, {"model.dim": 4, "train.batch_size": 8, **few})
     assert recipe.name == name
     resolved = resolve(recipe, graph)
     assert "auto" not in to_toml(resolved)
     assert resolve(resolved, graph) == resolved
-    build_plan(resolved)
+    Plan.of(resolved)
     build_trainer(resolved, graph).step()
 
 
@@ -105,8 +111,11 @@ def test_the_papers_tables(dataset: str, model: str, method: str) -> None:
     assert recipe.data.name == dataset
     assert (recipe.model.name, recipe.model.dim) == (model, d)
     assert (recipe.train.batch_size, recipe.sampler.negatives, recipe.train.lr) == (b, n, lr)
-    assert (recipe.loss.substitution_regularization, recipe.loss.substitution_weight) == (lambda_1, lambda_2)
-    assert recipe.loss.adversarial_temperature == (alpha if "adv" in method else 0.0)
+    if method in ("eans", "eans+adv", "substitution"):
+        assert (recipe.loss.substitution_regularization, recipe.loss.substitution_weight) == (lambda_1, lambda_2)
+        assert recipe.loss.form == "reference"
+    if method != "softmax":
+        assert recipe.loss.adversarial_temperature == (alpha if "adv" in method else 0.0)
     # The gamma of dot products sets nothing but the initial range.
     assert recipe.loss.margin == (0.0 if dot else gamma)
     graph = ring_graph(110)
@@ -114,21 +123,21 @@ def test_the_papers_tables(dataset: str, model: str, method: str) -> None:
     if dot and method == "uniform":  # which bears a tenth of what hard negatives do
         penalty /= 10
     assert recipe.loss.penalty == ("l3" if dot else "none")
-    assert recipe.loss.penalty_weight == pytest.approx(penalty if dot else 0.0)
-    assert (recipe.sampler.clusters, recipe.sampler.sigma, recipe.sampler.reorder_every) == (100, sigma, 1000)
-    assert recipe.sampler.boundary == "wrap"
+    if dot:
+        assert recipe.loss.penalty_weight == pytest.approx(penalty)
+    if recipe.sampler.name == "eans":
+        assert (recipe.sampler.clusters, recipe.sampler.sigma, recipe.sampler.reorder_every) == (100, sigma, 1000)
     assert recipe.sampler.name == ("eans" if method in ("eans", "eans+adv", "gaussian") else "uniform")
     special = {"eans": "substitution", "eans+adv": "substitution", "substitution": "substitution", "softmax": "softmax"}
     assert recipe.loss.name == special.get(method, "logsigmoid")
-    assert recipe.loss.form == "reference"
-    assert recipe.loss.detach is False
     repeats = method in ("eans", "eans+adv", "substitution")
     assert recipe.sampler.known_true == ("repeats" if repeats else "exact")
     resampled = method in ("uniform", "adv")
     assert recipe.sampler.false_negatives == ("resample" if resampled else "mask")
-    assert recipe.model.projection == ("entity-table" if model == "transd" else "relation")
+    assert model != "transd" or recipe.model.projection == "entity-table"
     codes_line = (dataset, model, method) == ("fb15k-237", "transd", "eans")
-    assert (recipe.sampler.inside, recipe.sampler.order_epoch) == (("inherited", 532) if codes_line else ("id", 0))
+    if recipe.sampler.name == "eans":
+        assert (recipe.sampler.inside, recipe.sampler.order_epoch) == (("inherited", 532) if codes_line else ("id", 0))
     train = recipe.train
     assert (train.steps, train.lr_drop, train.lr_drop_at, train.reset_optimizer) == (steps, 0.1, 0.5, True)
     stops_early = (dataset, model, method) == ("wn18rr", "transd", "uniform")
@@ -218,10 +227,11 @@ def test_overrides(text: str, expected: Any) -> None:
         ("train.lr=fast", "recipe key 'train.lr' = 'fast': Input should be a valid number"),
         ("train.lr=nan", "recipe key 'train.lr' = nan"),
         ("train.lr_drop_at=2", "less than or equal to 1"),
-        ("train.keep=bset", "recipe key 'train.keep' = 'bset': Input should be 'last' or 'best'"),
+        ("train.keep=bset", "recipe key 'train.keep' = 'bset': Input should be 'last', 'best' or 'auto'"),
         ("train.optimizer=sgd", "recipe key 'train.optimizer' = 'sgd': Input should be 'adam' or 'adagrad'"),
         ("model.name=3", "recipe key 'model.name' = 3: Input should be a valid string"),
-        ("loss.detach=1", "recipe key 'loss.detach' = 1: Input should be a valid boolean"),
+        ("loss.detach=1", "recipe key 'loss.detach' is gone"),
+        ("model.reciprocal=1", "recipe key 'model.reciprocal' = 1: Input should be a valid boolean"),
         ("train.steps", "'train.steps' is not an override; write section.key=value"),
         ("=3", "'=3' is not an override"),
         ("train.steps=", "'train.steps=' is not an override"),
@@ -260,8 +270,12 @@ def test_weights_of_positives_are_those_of_the_recipe() -> None:
             {"train.subsampling": False, "train.subsampling_power": 1.0},
             "set train.subsampling to true, query or answer",
         ),
-        ({"train.keep": "best"}, "set train.valid_every"),
-        ({"train.patience": 3}, "set train.valid_every"),
+        (
+            {"loss.penalty": "stay_positive"},
+            "unknown loss.penalty 'stay_positive'; did you mean 'stay-positive'? (one of none, l3, n3, dura, stay-",
+        ),
+        ({"train.keep": "best", "train.valid_every": 0}, "train.keep 'best' needs validations: set train.valid_every"),
+        ({"train.patience": 3, "train.valid_every": 0}, "train.patience needs validations: set train.valid_every"),
         ({"loss.penalty": "stay-positive"}, "does nothing while loss.penalty_weight is 0"),
     ],
 )
@@ -279,12 +293,14 @@ def test_combinations_that_make_no_sense(settings: dict[str, Any], message: str)
         (
             "rotate/uniform",
             {"loss.penalty": "stay-positive", "loss.penalty_weight": 1.0},
-            "model 'rotate' has no closed form of the sum over all triples",
+            "model 'rotate' has no closed form of the sum over all triples, which loss.penalty 'stay-positive' needs; "
+            "set another loss.penalty, or model.name to 'distmult' or 'simple'",
         ),
         (
             "rotate/uniform",
             {"loss.penalty": "dura", "loss.penalty_weight": 1.0},
-            "model 'rotate' compares by distance, and loss.penalty 'dura' is for dot products",
+            "model 'rotate' compares by a distance, not by a dot product, which loss.penalty 'dura' needs; "
+            "set another loss.penalty, or model.name to 'distmult', 'complex', 'simple' or 'rescal'",
         ),
         (
             "distmult/uniform",
@@ -298,7 +314,7 @@ def test_combinations_that_make_no_sense(settings: dict[str, Any], message: str)
         ),
         (
             "rotate/igan",
-            {"sampler.generator_memory_mb": 1, "train.batch_size": 20_000},
+            {"sampler.memory_limit_mb": 1, "train.batch_size": 20_000},
             "sampler 'igan' needs 19 MB for 20000 positives and 60 entities",
         ),
     ],
@@ -313,8 +329,16 @@ def test_trainers_that_cannot_be_built(name: str, settings: dict[str, Any], mess
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"loss.adversarial_temperature": 1.0}, "set loss.adversarial_temperature=0"),
-        ({"sampler.name": "blind"}, "sampler 'blind' does not know the probability of its draws"),
+        (
+            {"loss.adversarial_temperature": 1.0},
+            "loss.adversarial_temperature belongs to loss.name 'logsigmoid', 'substitution' or 'hinge'; "
+            "loss.name is 'softmax'",
+        ),
+        (
+            {"sampler.name": "blind"},
+            "sampler 'blind' does not know the probability of its draws, which loss.name 'softmax' needs; "
+            "set loss.correct_proposal=false, sampler.name to 'uniform', 'eans', ",
+        ),
     ],
 )
 def test_what_a_softmax_cannot_be_built_with(
@@ -324,6 +348,7 @@ def test_what_a_softmax_cannot_be_built_with(
 
     class Blind(SAMPLERS["uniform"]):  # type: ignore[misc,name-defined]
         log_density = Sampler.log_density
+        knows_proposal = False
 
     monkeypatch.setitem(SAMPLERS, "blind", Blind)
     with pytest.raises(UsageError) as caught:
@@ -339,6 +364,66 @@ def test_validation_needs_valid_triples() -> None:
     graph = KnowledgeGraph.from_labels([("a", "r", "b")], name="bare")
     with pytest.raises(UsageError, match="graph 'bare' has no valid triples"):
         resolve(load("default", {"train.valid_every": 5}), graph)
+    for setting in ({"train.keep": "best"}, {"train.patience": 3}):
+        with pytest.raises(UsageError, match=r"needs validations: graph 'bare' has no valid triples"):
+            resolve(load("default", setting), graph)
+
+
+@pytest.mark.parametrize(
+    ("settings", "validation"),
+    [
+        ({}, (100, 5, 0.5, "best")),
+        ({"train.steps": 5000}, (250, 5, 0.5, "best")),
+        ({"train.steps": 101}, (100, 5, 0.5, "best")),
+        ({"train.steps": 100}, (0, 0, 0.5, "last")),  # nothing to choose among
+        ({"train.steps": 50, "train.valid_every": 10}, (10, 5, 0.5, "best")),
+        ({"train.valid_every": 0}, (0, 0, 0.5, "last")),
+        ({"train.keep": "last", "train.patience": 0}, (100, 0, 0.5, "last")),
+        ({"train.lr_drop_at": 0.8}, (100, 5, 0.8, "best")),
+        ({"train.lr_drop_at": 0.8, "train.lr_drop": 1.0}, (100, 5, 0.5, "best")),
+        ({"train.lr_drop_at": 0.8, "train.lr_decay": "linear"}, (100, 5, 0.5, "best")),
+    ],
+)
+def test_validation_is_the_default(settings: dict[str, Any], validation: tuple[Any, ...]) -> None:
+    for name in ("default", "wordnet-core/transe/eans"):
+        train = resolve(load(name, {"train.steps": 2000, **settings}), ring_graph()).train
+        assert (train.valid_every, train.patience, train.patience_from, train.keep) == validation
+        assert train.valid_triples == 0  # all twelve
+
+
+def test_without_valid_triples_there_is_none() -> None:
+    train = resolve(load("default"), KnowledgeGraph.from_labels([("a", "r", "b")], name="bare")).train
+    assert (train.valid_every, train.patience, train.keep) == (0, 0, "last")
+
+
+@pytest.mark.parametrize("dataset", ["fb15k-237", "wn18rr"])
+def test_the_papers_recipes_end_as_they_did(dataset: str) -> None:
+    for name in names():
+        if name.startswith(dataset):
+            train = load(name).train
+            early = name == "wn18rr/transd/uniform"
+            assert (train.valid_every, train.valid_triples, train.patience_from) == (5_000, 0, 0.0)
+            assert (train.keep, train.patience) == (("best", 3) if early else ("last", 0))
+
+
+@pytest.mark.parametrize(
+    ("entities", "settings", "triples"),
+    [
+        (6_481, {"batch_size": 512, "train.steps": 3000, "sampler.negatives": 16}, 176),
+        (6_481, {"batch_size": 512, "train.steps": 30_000, "sampler.negatives": 16}, 1_000),
+        (200_000, {"batch_size": 16, "train.steps": 2_000, "sampler.negatives": 1}, 100),
+        (14_541, {"batch_size": 512, "train.steps": 6_000, "sampler.negatives": 64}, 493),
+    ],
+)
+def test_how_many_triples_are_validated(entities: int, settings: dict[str, Any], triples: int) -> None:
+    """150 of 3,000 steps compare 150 * 10 * (512 * 17 + 6,481) times, a tenth of which is 176 * 2 * 6,481."""
+    graph = random_graph(50, 2, (400, 2_000, 0))
+    labels = Vocabulary(f"e{i}" for i in range(entities))
+    graph = KnowledgeGraph("large", labels, graph.relations, graph.train, graph.valid, graph.test)
+    full = {key if "." in key else f"train.{key}": value for key, value in settings.items()}
+    assert resolve(load("default/rotate/uniform", full), graph).train.valid_triples == triples
+    small = KnowledgeGraph("small", labels, graph.relations, graph.train, graph.valid[:99], graph.test)
+    assert resolve(load("default/rotate/uniform", full), small).train.valid_triples == 0
 
 
 @pytest.mark.parametrize(
@@ -433,8 +518,14 @@ def test_keys() -> None:
     wanted += "train.seed"
     assert set(wanted.split()) <= set(keys)
     assert len(set(keys)) == len(keys)
-    fields = [type(getattr(Recipe(), key.split(".")[0])).model_fields[key.split(".")[1]] for key in keys]
-    assert all(field.description for field in fields)
+    groups = key_groups()
+    assert {key.key for group in groups for key in group.keys} == set(keys)
+    assert all(key.help for group in groups for key in group.keys)
+    owners = {key.key: group.owners for group in groups for key in group.keys}
+    assert owners["sampler.size"] == "sampler.name nscaching"
+    assert owners["sampler.learning_rate"] == "sampler.name kbgan, igan"
+    assert owners["loss.penalty_power"] == "loss.penalty stay-positive"
+    assert {owners[key] for key in ("train.lr", "sampler.negatives", "model.dim", "loss.margin")} == {""}
 
 
 @pytest.mark.parametrize(

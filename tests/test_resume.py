@@ -50,7 +50,7 @@ checkpoint_every = 10
 # command; the answers are the child's process id and, later, its exit status. Its errors go to the file argv[1].
 NURSERY = """
 import os, sys
-import eans.display
+import eans.cli.train, eans.run_progress
 from eans import KnowledgeGraph, cli, train
 line = [("a", "r", "b")]
 train(KnowledgeGraph.from_labels(line, line, line), dim=2, steps=2, valid_every=1)  # whatever loads late, loads now
@@ -123,10 +123,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun(workshop: Path, tmp_path: Path) -> Path:
     """A copy of the undisturbed run as it was before its first step."""
     folder = tmp_path / "run"
-    folder.mkdir()
-    for name in ("recipe.toml", "graph.safetensors"):
-        shutil.copy(workshop / "whole" / name, folder / name)
-    return folder
+    whole = RunFolder.open(workshop / "whole")
+    with RunFolder.create(folder, whole.recipe(), whole.graph()).lock():
+        return folder
 
 
 def kill_after(seconds: float) -> Callable[[int], None]:
@@ -265,7 +264,7 @@ def test_kills_while_the_checkpoint_is_written(workshop: Path, begun: Path, nurs
     assert not list(begun.glob(".*.tmp"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_signals_save_and_tell_how_to_resume(
     number: signal.Signals, workshop: Path, begun: Path, nursery: Nursery
 ) -> None:
@@ -278,6 +277,21 @@ def test_signals_save_and_tell_how_to_resume(
     assert Run.load(begun).metrics == {}
     assert nursery.resume(begun) == 0
     assert outcome(begun) == outcome(workshop / "whole")
+
+
+def test_nohup_lets_training_go_on(begun: Path) -> None:
+    """Without a terminal, and with nobody to read what it prints."""
+    process = subprocess.Popen(
+        ["nohup", COMMAND, "train", "--resume", str(begun)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        env=environment(),
+    )
+    at_step(begun, 100, lambda pid: os.kill(pid, signal.SIGHUP))(process.pid)
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, b"")
+    assert Run.load(begun).metrics
 
 
 def test_two_signals_in_a_row_are_one_request(workshop: Path, begun: Path, nursery: Nursery) -> None:
@@ -320,7 +334,7 @@ def test_a_second_process_is_turned_away(begun: Path, nursery: Nursery) -> None:
 def test_torn_log_and_leftovers_do_no_harm(workshop: Path, begun: Path, nursery: Nursery) -> None:
     assert nursery.resume(begun, at_step(begun, 50, kill)) == -signal.SIGKILL
     with (begun / "log.jsonl").open("a") as log:
-        log.write('{"step": 9999, "loss": 0.5}\n{"step": 57, "los')
+        log.write('{"step": 9999, "loss": 0.5, "seconds": 9.0}\n{"step": 57, "los')
     (begun / ".checkpoint.safetensors.zzzz.tmp").write_bytes(b"half")
     assert all("step" in record for record in Run.load(begun).history)
     assert nursery.resume(begun) == 0
@@ -368,11 +382,11 @@ def change(folder: Path, changes: dict[str, str]) -> None:
     for old, new in changes.items():
         assert old in recipe
         recipe = recipe.replace(old, new)
-    (folder / "recipe.toml").write_text(recipe)
+    RunFolder.open(folder).manifest.write(folder / "recipe.toml", recipe.encode())
 
 
 # From the next step on: a loss that is infinite whatever the weights, or weights that explode.
-INFINITE_LOSS = {'penalty = "none"': 'penalty = "l3"', "penalty_weight = 0.0": "penalty_weight = 1e38"}
+INFINITE_LOSS = {'penalty = "none"': 'penalty = "l3"\npenalty_weight = 1e38'}
 EXPLODING_WEIGHTS = {"lr = 0.1": "lr = 2e37", "reorder_every = 15": "reorder_every = 100000"}
 
 

@@ -19,7 +19,6 @@ name = "{model}"
 dim = 16
 [sampler]
 negatives = {negatives}
-reorder_every = 7
 {sampler}
 [loss]
 name = "{loss}"
@@ -32,16 +31,16 @@ valid_every = 20
 checkpoint_every = 5
 """
 SAMPLERS = {
-    "nscaching": ('name = "nscaching"\ncache_size = 6\ncache_candidates = 5', "logsigmoid"),
+    "nscaching": ('name = "nscaching"\nsize = 6\ncandidates = 5', "logsigmoid"),
     "nscaching-scores": (
-        'name = "nscaching"\ncache_size = 6\ncache_draw = "importance"\ncache_lazy = 2\ncache_update = "top"',
+        'name = "nscaching"\nsize = 6\ndraw = "importance"\nlazy = 2\nupdate = "top"',
         "logsigmoid",
     ),
-    "two-orders": ('name = "eans"\norders = 2\ninside = "inherited"', "substitution"),
-    "heavy-tails": ('name = "eans"\nproposal = "student"\nwarm_start = false', "substitution"),
-    "late-orders": ('name = "eans"\norder_epoch = 9\ninside = "inherited"', "substitution"),
+    "two-orders": ('name = "eans"\nreorder_every = 7\norders = 2\ninside = "inherited"', "substitution"),
+    "heavy-tails": ('name = "eans"\nreorder_every = 7\nproposal = "student"\nwarm_start = false', "substitution"),
+    "late-orders": ('name = "eans"\nreorder_every = 7\norder_epoch = 9\ninside = "inherited"', "substitution"),
     "all": ('name = "all"\nfalse_negatives = "keep"', "softmax"),
-    "blocks": ('name = "eans"\nproposal = "block"\nblocks = 4\norders = 3', "substitution"),
+    "blocks": ('name = "eans"\nreorder_every = 7\nproposal = "block"\nblocks = 4\norders = 3', "substitution"),
 }
 MODELS = {"all": ("complex", 0)}  # the model, and how many negatives
 STATE: dict[str, set[str]] = {

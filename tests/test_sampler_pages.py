@@ -1,4 +1,4 @@
-"""The generated parts of docs/samplers: from made-up records, and whether the pages are what the records say."""
+"""The generated parts of docs/explanation/samplers: from made-up records, and from those there are."""
 
 from __future__ import annotations
 

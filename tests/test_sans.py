@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import eans
 from eans.errors import DataError, UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, Vocabulary, column, opposite
+from eans.objective import total
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.samplers import SANS, base, pools
@@ -71,9 +72,9 @@ def test_hops_against_matrix_powers(hops, numbers, path_cost, sparse, make_graph
 def test_walks_end_where_their_steps_lead(hops, sparse):
     """Each walk starts anew: its end is k steps from the entity and not from the end of the walk before."""
     reach = torch.linalg.matrix_power(adjacency(sparse), hops)
-    sampler = SANS(sparse, 4, pool_kind="walks", hops=hops, walks=3000)
+    sampler = SANS(sparse, 4, kind="walks", hops=hops, walks=3000)
     assert members(sampler) == [row.nonzero()[:, 0].tolist() for row in reach]  # enough walks to find every end
-    few = SANS(sparse, 4, pool_kind="walks", hops=hops, walks=3)
+    few = SANS(sparse, 4, kind="walks", hops=hops, walks=3)
     assert all(set(some) <= set(whole) for some, whole in zip(members(few), members(sampler), strict=True))
     assert max(map(len, members(few))) <= 3
 
@@ -83,14 +84,14 @@ def test_walks_without_restart_go_on(numbers, make_graph, monkeypatch):
     """Around a ring of 4 in steps of one, walks of one step from 0 end at 1 or 3 only; going on, they pass 0 and 2."""
     monkeypatch.setattr(pools, "BLOCK_NUMBERS", numbers)
     ring = KnowledgeGraph.from_labels([("a", "r", "b"), ("b", "r", "c"), ("c", "r", "d"), ("d", "r", "a")])
-    options: dict[str, Any] = {"pool_kind": "walks", "hops": 1, "walks": 200}
+    options: dict[str, Any] = {"kind": "walks", "hops": 1, "walks": 200}
     assert members(SANS(ring, 4, **options)) == [[1, 3], [0, 2], [1, 3], [0, 2]]
-    assert members(SANS(ring, 4, **options, walk_restart=False)) == [[0, 1, 2, 3]] * 4
+    assert members(SANS(ring, 4, **options, restart=False)) == [[0, 1, 2, 3]] * 4
     # Two steps lead to the same half of the ring, however long one goes on.
     options["hops"] = 2
-    assert members(SANS(ring, 4, **options, walk_restart=False)) == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    assert members(SANS(ring, 4, **options, restart=False)) == [[0, 2], [1, 3], [0, 2], [1, 3]]
     # One walk does not go on from anything: it ends at a neighbour, as any walk of one step.
-    single = SANS(make_graph(12), 4, pool_kind="walks", hops=1, walks=1, walk_restart=False)
+    single = SANS(make_graph(12), 4, kind="walks", hops=1, walks=1, restart=False)
     near = adjacency(make_graph(12))
     assert all(len(pool) == 1 and near[entity, pool[0]] for entity, pool in enumerate(members(single)))
 
@@ -99,7 +100,7 @@ def test_visits_of_one_long_walk_follow_the_degrees(make_graph):
     """In the long run a walk is at a place as often as edges lead there, wherever it began."""
     graph, walks = make_graph(12), 5_000
     degrees = adjacency(graph).sum(1)
-    sampler = SANS(graph, 4, pool_kind="walks", hops=2, walks=walks, walk_restart=False, walk_weights=True)
+    sampler = SANS(graph, 4, kind="walks", hops=2, walks=walks, restart=False, by_visits=True)
     assert sampler.sums is not None
     visits = torch.zeros(12, 12)
     for entity, (start, pool) in enumerate(zip(sampler.starts.tolist(), members(sampler), strict=False)):
@@ -112,7 +113,7 @@ def test_visits_follow_the_random_walk(make_graph):
     graph, walks = make_graph(12), 100_000
     edges = adjacency(graph)
     expected = torch.linalg.matrix_power(edges / edges.sum(1, keepdim=True), 3)
-    sampler = SANS(graph, 4, pool_kind="walks", hops=3, walks=walks, walk_weights=True)
+    sampler = SANS(graph, 4, kind="walks", hops=3, walks=walks, by_visits=True)
     assert sampler.sums is not None
     visits = sampler.sums.diff()
     assert sampler.sums[sampler.starts].diff().tolist() == [walks] * 12
@@ -126,16 +127,16 @@ def test_pools_depend_on_their_seed_alone(make_graph):
     graph = make_graph(40, 2, (200, 0, 0))
 
     def build(**options: Any) -> list[list[int]]:
-        return members(SANS(graph, 4, pool_limit=10, **options))
+        return members(SANS(graph, 4, limit=10, **options))
 
     torch.manual_seed(5)
     state = torch.get_rng_state()
     for options in (
         {"hops": 2},
-        {"pool_kind": "walks", "walks": 50},
-        {"pool_kind": "walks", "walks": 50, "walk_restart": False},
+        {"kind": "walks", "walks": 50},
+        {"kind": "walks", "walks": 50, "restart": False},
     ):
-        assert build(**options) == build(**options) != build(**options, pool_seed=1)
+        assert build(**options) == build(**options) != build(**options, seed=1)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -144,7 +145,7 @@ def test_large_pools_are_sampled_down_uniformly(make_graph):
     whole, limit, rounds = members(SANS(graph, 4)), 6, 600
     kept = torch.zeros(40, 40)
     for seed in range(rounds):
-        for entity, pool in enumerate(members(SANS(graph, 4, pool_limit=limit, pool_seed=seed))):
+        for entity, pool in enumerate(members(SANS(graph, 4, limit=limit, seed=seed))):
             assert len(pool) == min(limit, len(whole[entity]))
             assert pool == sorted(set(pool) & set(whole[entity]))
             kept[entity, pool] += 1
@@ -158,24 +159,24 @@ def test_large_pools_are_sampled_down_uniformly(make_graph):
 def test_memory_is_bounded(make_graph):
     graph = make_graph(2000, 1, (60_000, 0, 0))
     with pytest.raises(UsageError) as caught:
-        SANS(graph, 4, pool_memory_mb=2)
-    assert "sampler.pool_memory_mb = 2" in str(caught.value)
-    assert "lower sampler.pool_limit or sampler.hops" in str(caught.value)
+        SANS(graph, 4, memory_limit_mb=2)
+    assert "sampler.memory_limit_mb = 2" in str(caught.value)
+    assert "lower sampler.limit or sampler.hops" in str(caught.value)
     assert "\n" not in str(caught.value)
     for restart in (True, False):
-        with pytest.raises(UsageError, match=r"lower sampler\.pool_limit or sampler\.walks, or allow more"):
-            SANS(graph, 4, pool_kind="walks", walks=1000, walk_restart=restart, pool_memory_mb=1)
-    small = SANS(graph, 4, pool_memory_mb=2, pool_limit=100)
+        with pytest.raises(UsageError, match=r"lower sampler\.limit or sampler\.walks, or allow more"):
+            SANS(graph, 4, kind="walks", walks=1000, restart=restart, memory_limit_mb=1)
+    small = SANS(graph, 4, memory_limit_mb=2, limit=100)
     assert small.memory() == 4 * 2000 * 100 + 8 * 2001
-    weighted = SANS(graph, 4, pool_kind="walks", walks=50, walk_weights=True)
+    weighted = SANS(graph, 4, kind="walks", walks=50, by_visits=True)
     assert weighted.memory() == 12 * len(weighted.ids) + 8 + 8 * 2001
 
 
 def test_weights_need_walks(graph):
-    with pytest.raises(UsageError, match=r"set sampler\.pool_kind=walks"):
-        SANS(graph, 4, walk_weights=True)
-    with pytest.raises(UsageError, match=r"set sampler\.pool_kind=walks, or sampler\.walk_restart=true"):
-        SANS(graph, 4, walk_restart=False)
+    with pytest.raises(UsageError, match=r"set sampler\.kind=walks"):
+        SANS(graph, 4, by_visits=True)
+    with pytest.raises(UsageError, match=r"set sampler\.kind=walks, or sampler\.restart=true"):
+        SANS(graph, 4, restart=False)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_shares_of_real_graphs(name, hops, share):
         graph = eans.load(name, download=False)
     except DataError:
         pytest.skip(f"{name} is not here")
-    sampler = SANS(graph, 4, hops=hops, pool_limit=graph.num_entities)
+    sampler = SANS(graph, 4, hops=hops, limit=graph.num_entities)
     mean = sampler.starts.diff()[graph.train[:, 2]].double().mean().item() / graph.num_entities
     assert mean == pytest.approx(share, abs=0.0005)
 
@@ -197,10 +198,10 @@ def test_shares_of_real_graphs(name, hops, share):
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"hops": 1},
-    {"pool_limit": 4},
-    {"pool_kind": "walks", "walks": 30},
-    {"pool_kind": "walks", "walks": 30, "walk_weights": True},
-    {"pool_kind": "walks", "walks": 30, "walk_weights": True, "pool_limit": 3},
+    {"limit": 4},
+    {"kind": "walks", "walks": 30},
+    {"kind": "walks", "walks": 30, "by_visits": True},
+    {"kind": "walks", "walks": 30, "by_visits": True, "limit": 3},
 ]
 every_option = pytest.mark.parametrize("options", OPTIONS, ids=lambda o: ",".join(map(str, o.values())) or "default")
 both_sides = pytest.mark.parametrize("side", SIDES)
@@ -259,8 +260,8 @@ class NoWaiting(TorchDispatchMode):
 @every_option
 @both_sides
 def test_sampling_never_waits(options, side, sparse, monkeypatch):
-    monkeypatch.setattr(eans.kernels, "_choice", "reference")
-    monkeypatch.setattr(base, "may_look_at", lambda _: False)  # as on a GPU
+    monkeypatch.setattr(eans.kernels.switch, "_choice", "reference")
+    monkeypatch.setattr(base, "can_branch_on", lambda _: False)  # as on a GPU
     sampler = SANS(sparse, 8, false_negatives="resample", **options)
     with NoWaiting():
         negatives = sampler.sample(sparse.train, side, seeded())
@@ -270,7 +271,7 @@ def test_sampling_never_waits(options, side, sparse, monkeypatch):
 @pytest.mark.parametrize("looks", [True, False])
 def test_what_is_drawn_again_comes_from_the_pool_first(looks, monkeypatch):
     """The hub knows half of its pool; the other half is left to draw from, so nobody else is."""
-    monkeypatch.setattr(base, "may_look_at", lambda _: looks)
+    monkeypatch.setattr(base, "can_branch_on", lambda _: looks)
     rows = [(0, 0, t) for t in range(1, 11)] + [(0, 1, t) for t in range(11, 21)]
     names = Vocabulary(map(str, range(500))), Vocabulary(["r", "s"], "relation")
     none = torch.empty(0, 3, dtype=torch.int64)
@@ -299,18 +300,18 @@ def test_a_pool_of_known_answers_falls_back_to_uniform():
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pool_kind", ["hops", "walks"])
-def test_a_resumed_run_makes_the_same_pools(pool_kind):
+@pytest.mark.parametrize("kind", ["hops", "walks"])
+def test_a_resumed_run_makes_the_same_pools(kind):
     graph = ring_graph()
     settings = {"model.dim": 8, "sampler.negatives": 8, "train.batch_size": 32, "train.steps": 12}
-    recipe = resolve(load("default/transe/sans+adv", settings | {"sampler.pool_kind": pool_kind}), graph)
+    recipe = resolve(load("default/transe/sans+adv", settings | {"sampler.kind": kind}), graph)
     whole, first, second = (build_trainer(recipe, graph) for _ in range(3))
-    expected = [whole.step().total.item() for _ in range(12)]
-    begun = [first.step().total.item() for _ in range(5)]
+    expected = [total(whole.step()).item() for _ in range(12)]
+    begun = [total(first.step()).item() for _ in range(5)]
     tensors, values = first.state()
     assert not [name for name in tensors if name.startswith("sampler.")]
     second.load_state({name: value.clone() for name, value in tensors.items()}, values)
-    assert begun + [second.step().total.item() for _ in range(7)] == expected
+    assert begun + [total(second.step()).item() for _ in range(7)] == expected
 
 
 @pytest.mark.parametrize("method", ["sans", "sans+adv"])

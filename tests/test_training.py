@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,18 +19,22 @@ import torch
 from torch import Tensor
 
 import eans
-from eans import training
+from eans import execution
 from eans.batches import Purpose, mix
 from eans.errors import Interrupted, UsageError
-from eans.fitting import Observer, Plan, Progress, fit
+from eans.fitting import Plan, fit
 from eans.graph import KnowledgeGraph
-from eans.kernels.cache import outgrows_cache
-from eans.models import MODELS
+from eans.kernels.gpu_cache import outgrows_cache
+from eans.listener import Listener
+from eans.losses import SubstitutionLoss
+from eans.models import MODELS, Model
+from eans.objective import Objective, total
 from eans.optimizer import OPTIMIZERS
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.samplers import SAMPLERS
-from eans.training import TERMS, Diverged, Trainer
+from eans.samplers import EANS, SAMPLERS
+from eans.stores import MemoryStore, Progress
+from eans.training import Diverged, Trainer
 from helpers_runs import environment, ring_graph
 
 SMALL = {"model.dim": 8, "sampler.negatives": 8, "train.batch_size": 32, "train.steps": 20}
@@ -44,8 +49,15 @@ def make(method: str = "transe/eans+adv", graph: KnowledgeGraph | None = None, *
     return build_trainer(resolve(load(f"default/{method}", overrides), graph), graph)
 
 
+def reordered(method: str, every: int) -> dict[str, Any]:
+    """The setting of a method that orders the entities, for `make`."""
+    return {"sampler__reorder_every": every} if load(f"default/{method}").sampler.name == "eans" else {}
+
+
 def run_steps(trainer: Trainer, steps: int) -> list[float]:
-    return [trainer.step().total.item() for _ in range(steps)]
+    """The loss of each, without what is added to it."""
+    terms = (trainer.step() for _ in range(steps))
+    return [sum(found[name].item() for name in trainer.loss.terms) for found in terms]
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
@@ -86,8 +98,9 @@ def test_same_bits_in_another_process() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_state_in_the_middle_continues_to_the_same_bits(model: str) -> None:
-    settings = {"sampler__reorder_every": 3, "loss__penalty": "n3", "loss__penalty_weight": 1e-3}
+    penalty = {"loss__penalty": "n3", "loss__penalty_weight": 1e-3}
     for method, stop in (("eans+adv", 7), ("eans+adv", 10), ("uniform", 13)):  # before, at and after the drop
+        settings = penalty | reordered(f"{model}/{method}", 3)
         whole, first, second = (make(f"{model}/{method}", **settings) for _ in range(3))
         expected = run_steps(whole, 20)
         begun = run_steps(first, stop)
@@ -136,7 +149,7 @@ def test_loss_falls_on_the_bundled_graph() -> None:
 
 @pytest.mark.parametrize(("model", "method"), list(itertools.product(MODELS, METHODS)))
 def test_every_combination_takes_steps(model: str, method: str) -> None:
-    trainer = make(f"{model}/{method}", sampler__reorder_every=2)
+    trainer = make(f"{model}/{method}", **reordered(f"{model}/{method}", 2))
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     losses = run_steps(trainer, 4)
     assert all(math.isfinite(loss) for loss in losses)
@@ -149,10 +162,9 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
     [
         *({"sampler__name": name, "sampler__uniform_share": 0.3} for name, kind in SAMPLERS.items() if kind.draws),
         {"loss__form": "paper"},
-        {"loss__detach": True},
         {"loss__penalty": "l3", "loss__penalty_weight": 1e-3},
         {"sampler__known_true": "repeats"},
-        {"sampler__known_true": "repeats-everywhere", "sampler__boundary": "reflect"},
+        {"sampler__known_true": "repeats-everywhere"},
         {"loss__name": "logsigmoid", "sampler__false_negatives": "resample"},
         {"loss__name": "logsigmoid", "sampler__false_negatives": "keep"},
         {"model__name": "transd", "model__projection": "entity-table"},
@@ -161,8 +173,8 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
         {"train__subsampling": "query", "train__subsampling_power": 1.0},
         {"train__subsampling": "answer"},
         {"train__optimizer": "adagrad", "train__lr_decay": "linear"},
-        {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_weights": True},
-        {"sampler__name": "sans", "sampler__pool_kind": "walks", "sampler__walks": 20, "sampler__walk_restart": False},
+        {"sampler__name": "sans", "sampler__kind": "walks", "sampler__walks": 20, "sampler__by_visits": True},
+        {"sampler__name": "sans", "sampler__kind": "walks", "sampler__walks": 20, "sampler__restart": False},
         {"model__reciprocal": True},
         {"model__name": "transr", "model__relation_dim": 3},
         {"model__name": "complex", "loss__relation_weight": 0.5},
@@ -177,13 +189,49 @@ def test_every_option_takes_steps(settings: dict[str, Any]) -> None:
     assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
 
 
+def test_what_no_recipe_sets_takes_steps() -> None:
+    """Arguments that are no options: a line that reflects at its ends, and a substitution that is detached."""
+    graph, plain = ring_graph(), make(sampler__known_true="repeats-everywhere")
+    reflecting = EANS(graph, 8, known_true="repeats-everywhere", boundary="reflect")
+    detached = SubstitutionLoss(plain.loss.margin, detach=True)
+    for sampler, loss in ((reflecting, plain.loss), (plain.sampler, detached)):
+        model = make().model
+        trainer = Trainer(model, sampler, Objective(loss), plain.stream, plain.schedule)
+        assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
+        assert trainer.is_sound()
+
+
+@pytest.mark.parametrize("method", ["distmult/uniform", "complex/adv", "transe/eans"])
+def test_the_l3_penalty_is_that_of_both_tables(method: str) -> None:
+    trainer = make(method, loss__penalty="l3", loss__penalty_weight=0.3)
+    entity, relation = (table.detach().double().abs().pow(3).sum().item() for table in trainer.model.parameters())
+    trainer.step()
+    assert relation > 0.01 * entity
+    assert trainer.take_means(1)["l3"] == pytest.approx(0.3 * (entity + relation), rel=1e-5)
+
+
 def test_a_state_that_knows_fewer_terms_can_be_continued() -> None:
-    trainer, other = make(), make()
+    """States of earlier versions do not name their terms: six or five, the same ones for every loss."""
+    settings = {"loss__penalty": "n3", "loss__penalty_weight": 0.1}
+    trainer, other, third = (make("transe/uniform", **settings) for _ in range(3))
     run_steps(trainer, 3)
     tensors, values = trainer.state()
-    other.load_state(tensors | {"loss_sums": tensors["loss_sums"][:-1]}, values)
-    assert torch.equal(other.sums, trainer.sums)  # the last term is none of this recipe's
-    run_steps(other, 1)
+    assert values.pop("loss_names") == ["loss", "positive", "negative", "n3"]
+    loss, positive, negative, penalty = tensors["loss_sums"].tolist()
+    for fewer, count in ((other, 6), (third, 5)):
+        sums = torch.tensor([loss, positive, negative, 0.0, penalty, 0.0][:count])
+        fewer.load_state(tensors | {"loss_sums": sums}, values)
+        assert fewer.state()[0]["loss_sums"].tolist() == [loss, positive, negative, penalty]
+        run_steps(fewer, 1)
+
+
+@pytest.mark.parametrize("name", ["softmax", "hinge"])
+def test_a_loss_of_one_term_continues_from_an_earlier_state(name: str) -> None:
+    trainer = make("transe/uniform", loss__name=name)
+    tensors, values = trainer.state()
+    del values["loss_names"]
+    trainer.load_state(tensors | {"loss_sums": torch.tensor([5.0, 0.0, 5.0, 0.0, 0.0, 0.0])}, values)
+    assert trainer.take_means(2) == {"loss": 2.5, name: 2.5}
 
 
 @pytest.mark.parametrize("sampler", ["eans", "nscaching"])
@@ -210,11 +258,11 @@ def test_candidates_are_sorted_where_it_pays(
 ) -> None:
     """With many candidates, a table that is larger than the cache, and no line along which they stand anyway."""
     assert not make(f"transe/{method}", sampler__negatives=negatives).sampler.sorts  # a CPU gains nothing
-    monkeypatch.setattr(training, "outgrows_cache", lambda _: outgrown)
+    monkeypatch.setattr(execution, "outgrows_cache", lambda _: outgrown)
     trainer = make(f"transe/{method}", sampler__negatives=negatives)
     assert trainer.sampler.sorts == sorts
-    pending = trainer.optimizer.pending[0]
-    assert pending is None or pending.across == sorts
+    deferred = trainer.optimizer.deferred[0]
+    assert deferred is None or deferred.across == sorts
     run_steps(trainer, 3)
 
 
@@ -259,19 +307,27 @@ def test_dropout_follows_the_seed_and_the_step() -> None:
     run_steps(plain, 6)
     assert digest(plain) != digest(whole)
     drawn = []
+
+    def seeded(trainer: Trainer) -> torch.Generator:
+        return torch.Generator().manual_seed(mix(trainer.seed, Purpose.DRAW, trainer.completed))
+
     for _ in range(2):
-        drawn.append(whole.model.dropout(5, 0.4, whole._seeded(Purpose.DRAW)))
+        drawn.append(whole.model.dropout(5, 0.4, seeded(whole)))
         whole.completed += 1
     assert not torch.equal(*drawn)
 
 
 def test_a_distance_refuses_dropout() -> None:
-    with pytest.raises(UsageError, match=r"'transe' compares by a distance, of which train\.dropout can leave no part"):
+    with pytest.raises(
+        UsageError, match=r"'transe' compares by a distance, .*, which train\.dropout needs; .* 'distmult'"
+    ):
         make("transe/uniform", train__dropout=0.1)
 
 
 def test_a_model_that_cannot_predict_relations_says_so() -> None:
-    with pytest.raises(UsageError, match="'rotate' is not linear in the relation"):
+    with pytest.raises(
+        UsageError, match=r"'rotate' is not linear in the relation, which loss\.relation_weight needs; .* 'distmult'"
+    ):
         make("rotate/eans", loss__relation_weight=1.0)
 
 
@@ -355,6 +411,10 @@ def scripted(trainer: Trainer, scores: list[float]) -> tuple[list[int], Any]:
         (Plan(valid_every=2, patience=2), [0.1, 0.3, 0.2, 0.3], [2, 4, 6, 8], 8, 4),  # an equal score is no better
         (Plan(valid_every=2, patience=1), [0.3, 0.2], [2, 4], 4, 2),
         (Plan(valid_every=2, patience=2), [0.1, 0.05, 0.2, 0.1, 0.3], [2, 4, 6, 8, 10], 10, 10),
+        # What comes up to step 4 does not count, but for the best.
+        (Plan(valid_every=2, patience=1, patience_from=4), [0.3, 0.2, 0.1], [2, 4, 6], 6, 2),
+        (Plan(valid_every=2, patience=2, patience_from=3), [0.3, 0.2, 0.1, 0.4], [2, 4, 6], 6, 2),
+        (Plan(valid_every=2, patience=1, patience_from=4), [0.3, 0.2, 0.4, 0.1], [2, 4, 6, 8], 8, 6),
     ],
     ids=str,
 )
@@ -364,8 +424,17 @@ def test_validation_cadence_and_early_stopping(
     trainer = make(train__steps=10)
     steps, validate = scripted(trainer, scores)
     better: list[int] = []
-    progress = fit(trainer, plan, validate, observer=Observer(best=lambda trainer: better.append(trainer.completed)))
+
+    class Store(MemoryStore):
+        def save_best(self, model: Model) -> None:
+            assert model is trainer.model
+            better.append(trainer.completed)
+
+    progress = fit(trainer, plan, validate, store=Store())
     assert (steps, trainer.completed, progress.best_step) == (validated, completed, best)
+    assert better == []
+    trainer = make(train__steps=10)
+    fit(trainer, replace(plan, keep_best=True), scripted(trainer, scores)[1], store=Store())
     assert better[-1:] == ([best] if best else [])
 
 
@@ -375,6 +444,29 @@ def test_early_stopping_is_resumed_as_stopped() -> None:
     progress = fit(trainer, Plan(valid_every=2, patience=1), validate)
     assert fit(trainer, Plan(valid_every=2, patience=1), validate, progress) is progress
     assert trainer.completed == 4
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["in memory", "in a folder"])
+@pytest.mark.parametrize(("seed", "kept"), [(0, "last"), (1, "best")])
+def test_a_sample_of_the_valid_triples_does_not_decide_alone(
+    folder: bool, seed: int, kept: str, tmp_path: Path
+) -> None:
+    """The best by one triple is kept if it is better than the last by all of them."""
+    settings: dict[str, Any] = {"dim": 8, "batch_size": 32, "negatives": 8, "lr": 0.1, "lr_drop": 1.0, "seed": seed}
+    settings |= {"valid_every": 5, "valid_triples": 1, "patience": 0, "progress": False}
+    out = tmp_path / "run" if folder else None
+    run = eans.train(ring_graph(), "transe", "eans", out=out, steps=60, keep="best", **settings)
+    best = run.metrics["training"]["best_valid_step"]
+    assert best < 60, "the case shows nothing if the last weights are the best"
+    mrr = {}
+    for name, steps in (("last", 60), ("best", best)):
+        other = eans.train(ring_graph(), "transe", "eans", steps=steps, keep="last", **settings)
+        mrr[name] = other.metrics["valid"]["both"]["mrr"]
+        if name == kept:
+            assert torch.equal(run.model.entity, other.model.entity)
+            assert run.metrics["valid"] == other.metrics["valid"]
+    assert mrr[kept] == max(mrr.values())
+    assert run.metrics["training"]["kept_step"] == {"last": 60, "best": best}[kept]
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["in memory", "in a folder"])
@@ -404,12 +496,13 @@ def test_divergence_stops_with_one_line(method: str, settings: dict[str, Any]) -
     trainer = make(method, **settings)
     saved: list[dict[str, Tensor]] = []
 
-    def keep(trainer: Trainer, progress: Progress) -> None:
-        del progress
-        saved.append({name: value.clone() for name, value in trainer.state()[0].items()})
+    class Store(MemoryStore):
+        def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:
+            del progress
+            saved.append({name: value.clone() for name, value in trainer.state()[0].items()})
 
     with pytest.raises(Diverged, match=r"^the loss is not finite by step \d+ .*lower train.lr.*$") as caught:
-        fit(trainer, Plan(checkpoint_every=1), observer=Observer(checkpoint=keep))
+        fit(trainer, Plan(checkpoint_every=1), store=Store())
     assert isinstance(caught.value, eans.RunError)
     assert "\n" not in str(caught.value)
     assert all(bool(torch.isfinite(value).all()) for state in saved for value in state.values())
@@ -428,11 +521,14 @@ def test_divergence_is_found_before_entities_are_ordered(model: str, rate: float
 def test_interruption_saves_first() -> None:
     trainer = make()
     saved: list[int] = []
-    observer = Observer(
-        checkpoint=lambda trainer, _: saved.append(trainer.completed), stop=lambda: trainer.completed == 7
-    )
+
+    class Store(MemoryStore):
+        def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:
+            del progress
+            saved.append(trainer.completed)
+
     with pytest.raises(Interrupted, match="stopped at step 7 of 20"):
-        fit(trainer, Plan(), observer=observer)
+        fit(trainer, Plan(), store=Store(), listener=Listener(stop=lambda: trainer.completed == 7))
     assert saved == [7]
 
 
@@ -440,20 +536,20 @@ def test_records() -> None:
     trainer = make(train__steps=25)
     records: list[dict[str, Any]] = []
     losses: list[float] = []
-    original = trainer.step
+    original, terms = trainer.step, ("positive", "negative", "substitution")
 
     def step() -> Any:
         terms = original()
-        losses.append(terms.total.item())
+        losses.append(total(terms).item())
         return terms
 
     trainer.step = step  # type: ignore[method-assign]
-    progress = fit(trainer, Plan(log_every=10), observer=Observer(log=records.append))
+    progress = fit(trainer, Plan(log_every=10), listener=Listener(log=records.append))
     assert [record["step"] for record in records] == [10, 20, 25]
     for record, window in zip(records, (losses[:10], losses[10:20], losses[20:]), strict=True):
-        assert list(record) == ["step", *TERMS, "lr", "seconds", "triples_per_second"]
+        assert list(record) == ["step", "loss", *terms, "lr", "seconds", "triples_per_second"]
         assert record["loss"] == pytest.approx(sum(window) / len(window), rel=1e-5)
-        assert record["loss"] == pytest.approx(sum(record[name] for name in TERMS[1:]), rel=1e-5)
+        assert record["loss"] == pytest.approx(sum(record[name] for name in terms), rel=1e-5)
         assert record["triples_per_second"] > 0
     assert [record["lr"] for record in records] == pytest.approx([1e-3, 1e-4, 1e-4])
     seconds = [record["seconds"] for record in records]
@@ -465,7 +561,7 @@ def test_speed_counts_all_steps_of_its_window() -> None:
     _, validate = scripted(trainer, [0.1] * 10)
     records: list[dict[str, Any]] = []
     start = time.perf_counter()
-    fit(trainer, Plan(log_every=50, valid_every=40), validate, observer=Observer(log=records.append))
+    fit(trainer, Plan(log_every=50, valid_every=40), validate, listener=Listener(log=records.append))
     spent = time.perf_counter() - start
     speeds = [record["triples_per_second"] for record in records if "loss" in record]
     assert 0.6 * spent < sum(50 * 32 / speed for speed in speeds) <= spent
@@ -475,36 +571,59 @@ def test_a_validation_record_has_the_time_of_its_step() -> None:
     trainer = make()
     _, validate = scripted(trainer, [0.1] * 2)
     records: list[dict[str, Any]] = []
-    observer = Observer(log=records.append, tick=lambda _: time.sleep(0.01))
-    fit(trainer, Plan(log_every=20, valid_every=10), validate, observer=observer)
+    listener = Listener(log=records.append, tick=lambda _: time.sleep(0.01))
+    fit(trainer, Plan(log_every=20, valid_every=10), validate, listener=listener)
     (first, *_) = [record for record in records if "valid" in record]
     assert first["seconds"] >= 0.09
 
 
-def test_a_used_trainer_can_be_rewound() -> None:
-    trainer = make()
+@pytest.mark.parametrize("begun", [0, 3])
+def test_a_used_trainer_can_be_rewound(begun: int) -> None:
+    """As often as wanted: the steps that follow do not change what was loaded."""
+    trainer = make(sampler__reorder_every=2)
+    run_steps(trainer, begun)
     start = trainer.state()
     beginning = ({name: value.clone() for name, value in start[0].items()}, start[1])
     run_steps(trainer, 5)
     expected = digest(trainer)
-    trainer.load_state(*beginning)
-    run_steps(trainer, 5)
-    assert digest(trainer) == expected
+    for _ in range(2):
+        trainer.load_state(*beginning)
+        run_steps(trainer, 5)
+        assert digest(trainer) == expected
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("method", ["transe/eans+adv", "complex/nscaching", "distmult/kbgan"])
+def test_trainers_that_share_a_state_go_their_own_ways(method: str, optimizer: str) -> None:
+    """One goes on, the other loads what the first one holds; neither feels the steps of the other."""
+    whole, first, second = (make(method, train__optimizer=optimizer) for _ in range(3))
+    run_steps(whole, 9)
+    run_steps(first, 5)
+    second.load_state(*first.state())
+    held = {value.data_ptr() for value in first.state()[0].values()}
+    assert not held & {value.data_ptr() for value in second.state()[0].values()}
+    for _ in range(4):
+        run_steps(first, 1)
+        run_steps(second, 1)
+    assert same(first.state()[0], whole.state()[0])
+    assert same(second.state()[0], whole.state()[0])
 
 
 def test_speed_after_a_resume_counts_the_steps_since() -> None:
-    def slowly(_: Trainer) -> None:
+    def slowly(_: int) -> None:
         time.sleep(0.005)
 
     progress = Progress()
     first = make(train__steps=100)
     with pytest.raises(Interrupted):
-        fit(first, Plan(log_every=50), None, progress, Observer(tick=slowly, stop=lambda: first.completed == 45))
+        fit(first, Plan(log_every=50), None, progress, None, Listener(tick=slowly, stop=lambda: first.completed == 45))
     assert progress.seconds >= 45 * 0.005
     second = make(train__steps=100)
     second.load_state(*first.state())
     records: list[dict[str, Any]] = []
-    fit(second, Plan(log_every=50), None, progress, Observer(log=records.append, tick=slowly))
+    store = MemoryStore()
+    fit(second, Plan(log_every=50), None, progress, store, Listener(log=records.append, tick=slowly))
+    assert store.log() == records
     assert [record["step"] for record in records] == [50, 100]
     assert all(record["triples_per_second"] <= second.stream.batch_size / 0.005 * 1.3 for record in records)
 

@@ -55,7 +55,11 @@ def test_contents(wheel: Path) -> None:
     for name in ("train.txt.gz", "valid.txt.gz", "test.txt.gz", "LICENSE"):
         assert f"eans/data/bundled/wordnet-core/{name}" in packed
     assert f"eans-{eans.__version__}.dist-info/licenses/LICENSE" in packed
-    assert not any(name.startswith(("tests", "benchmarks", "scripts")) for name in packed)
+    tops = {name.split("/")[0] for name in packed}
+    assert tops == {"eans", f"eans-{eans.__version__}.dist-info"}
+    data = {name for name in packed if not name.endswith(".py") and name.startswith("eans/")}
+    assert {name.split("/")[1] for name in data} == {"py.typed", "recipes", "data", "inspection"}
+    assert wheel.stat().st_size < 600_000
 
 
 def test_installed_wheel_trains_and_predicts(wheel: Path, tmp_path: Path) -> None:

@@ -7,37 +7,53 @@
 >>> run.predict(head="...", relation="...", k=10)
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from eans._version import __version__
 
 if TYPE_CHECKING:
-    from eans.api import Listener, Run, resume, train
+    from eans.api import resume, train
     from eans.data import datasets, load
-    from eans.errors import DataError, EansError, RunError, UsageError
+    from eans.errors import DataError, EansError, EansWarning, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
     from eans.graph import KnowledgeGraph, TripleIndex, Vocabulary
     from eans.inspection import Inspection, Look, inspect_run, inspect_sampler, report_run
-    from eans.losses import LOSSES
+    from eans.listener import Listener
+    from eans.losses import LOSSES, Loss
     from eans.models import MODELS, Model
+    from eans.objective import Objective
+    from eans.penalties import PENALTIES, Term
     from eans.prediction import Prediction, Predictions, predict
     from eans.recipes import Recipe
+    from eans.run import Run
     from eans.samplers import SAMPLERS, Sampler
     from eans.training import Trainer
 
+# A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too, the
+# one it waits for may not get to run. Operations that are not worth waking threads for use one, see
+# `eans.kernels.small_operations`. The variable is read when PyTorch is loaded.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Names are imported when first used, so that `import eans` and the command line start without loading PyTorch.
 _HOMES = {
-    "eans.api": ("Listener", "Run", "resume", "train"),
+    "eans.api": ("resume", "train"),
     "eans.data": ("datasets", "load"),
-    "eans.errors": ("DataError", "EansError", "RunError", "UsageError"),
+    "eans.errors": ("DataError", "EansError", "EansWarning", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
     "eans.graph": ("KnowledgeGraph", "TripleIndex", "Vocabulary"),
     "eans.inspection": ("Inspection", "Look", "inspect_run", "inspect_sampler", "report_run"),
-    "eans.losses": ("LOSSES",),
+    "eans.listener": ("Listener",),
+    "eans.losses": ("LOSSES", "Loss"),
     "eans.models": ("MODELS", "Model"),
+    "eans.objective": ("Objective",),
+    "eans.penalties": ("PENALTIES", "Term"),
     "eans.prediction": ("Prediction", "Predictions", "predict"),
     "eans.recipes": ("Recipe",),
+    "eans.run": ("Run",),
     "eans.samplers": ("SAMPLERS", "Sampler"),
     "eans.training": ("Trainer",),
 }
@@ -46,15 +62,19 @@ _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "LOSSES",
     "MODELS",
+    "PENALTIES",
     "SAMPLERS",
     "DataError",
     "EansError",
+    "EansWarning",
     "Inspection",
     "KnowledgeGraph",
     "Listener",
     "Look",
+    "Loss",
     "Metrics",
     "Model",
+    "Objective",
     "Prediction",
     "Predictions",
     "Ranks",
@@ -62,6 +82,7 @@ __all__ = [
     "Run",
     "RunError",
     "Sampler",
+    "Term",
     "Trainer",
     "TripleIndex",
     "UsageError",

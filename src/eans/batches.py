@@ -8,13 +8,15 @@ sees depends on the seed and the step alone: the position in the data is an inte
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from eans import kernels
-from eans.graph import SIDES, KnowledgeGraph, Side, answer_weights, column, query_weights, subsampling_weights
+from eans.graph import SIDES, KnowledgeGraph, column
+from eans.types import Batch, Side
+from eans.weights import answer_weights, query_weights, subsampling_weights
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -40,20 +42,6 @@ class Purpose(IntEnum):
     OBSERVE = 3
     INITIALISE = 4
     INSPECT = 5
-
-
-class Batch(NamedTuple):
-    """Positives of one step.
-
-    Attributes:
-        triples: int64 ``[B, 3]``.
-        side: the end to corrupt.
-        weight: float32 ``[B]``.
-    """
-
-    triples: Tensor
-    side: Side
-    weight: Tensor
 
 
 Subsampling = bool | Literal["query", "answer"]

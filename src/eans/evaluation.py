@@ -7,7 +7,7 @@ tensor that it is ranked against, so no rounding difference can move it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,9 +16,12 @@ from torch import Tensor
 
 from eans import kernels
 from eans._version import __version__
-from eans.errors import RunError, UsageError, did_you_mean
+from eans.arguments import choice, described, several, whole
+from eans.errors import RunError, UsageError
 from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Side, Split, TripleIndex, column
 from eans.models import Model
+from eans.models.arguments import require_graph
+from eans.progress import Told, of_one, one_of, shown
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 TIES: tuple[Ties, ...] = ("realistic", "optimistic", "pessimistic")
@@ -44,7 +47,10 @@ class Metrics:
 
     @classmethod
     def of(cls, ranks: Tensor) -> Metrics:
-        """Metrics of float64 ranks ``[n]``; all zero for n = 0."""
+        """Metrics of ranks ``[n]``; all zero for n = 0."""
+        if not isinstance(ranks, Tensor) or ranks.dim() != 1:
+            raise UsageError(f"ranks must be a tensor of shape [n], got {described(ranks)}")
+        ranks = ranks.double()
         if not len(ranks):
             return cls(0, 0.0, 0.0, dict.fromkeys(HITS, 0.0))
         hits = {k: (ranks <= k).double().mean().item() for k in HITS}
@@ -73,11 +79,14 @@ class Ranks:
 
     def ranks(self, side: Side, ties: Ties = "realistic") -> Tensor:
         """Ranks from 1, float64 ``[n]``. Ties: best place, worst place, or the mean of both (realistic)."""
-        share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+        column(side)  # says so if it is no side
+        share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[choice("ties", ties, TIES)]
         return 1.0 + self.greater[side].double() + share * self.equal[side].double()
 
     def summary(self, ties: Ties = "realistic", rows: Tensor | None = None) -> dict[str, dict[str, float]]:
         """Metrics of both sides together and of each, over all triples or those that the mask ``[n]`` selects."""
+        if rows is not None and (not isinstance(rows, Tensor) or rows.shape != self.triples.shape[:1]):
+            raise UsageError(f"rows must be a mask of shape [{len(self.triples)}], got {described(rows)}")
         return _summary({side: self.ranks(side, ties) for side in SIDES}, rows)
 
     def metrics(self, ties: Ties = "realistic") -> dict[str, Any]:
@@ -137,7 +146,7 @@ def rank(
     *,
     limit: int = 0,
     memory: int = DEFAULT_MEMORY,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> Ranks:
     """Rank the true entity of each triple among all entities, on both sides.
 
@@ -149,7 +158,8 @@ def rank(
         memory: bound in bytes on the working memory. One row of scores is the least it can do.
         progress: called with (done, total) counted in queries.
     """
-    triples = graph.split(split)
+    require_graph(model, graph)
+    triples, limit, memory = graph.split(split), whole("limit", limit), whole("memory", memory)
     if limit and limit < len(triples):
         triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
     device = model.entity.device
@@ -184,7 +194,7 @@ def bytes_per_query(model: Model) -> int:
 def _count_block(model: Model, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:
     """Candidates that beat or tie the truth, for a block of triples ``[B, 3]``; nothing here waits for a GPU."""
     start, stop = known.run(triples, side)
-    scores = model.score_all(triples, side)
+    scores = model.scores_of_all(triples, side)
     return kernels.count_better(scores, triples[:, column(side)], known.keys[side], start, stop)
 
 
@@ -198,7 +208,7 @@ def protocol(graph: KnowledgeGraph, ties: Ties = "realistic", limit: int = 0) ->
     return {
         "task": "entity ranking, head and tail",
         "candidates": f"all {graph.num_entities} entities",
-        "filtered_against": list(SPLITS),
+        "filtered_against": [*SPLITS, *(["other known triples"] if len(graph.also_known) else [])],
         "ties": ties,
         "triples": "all" if not limit else f"at most {limit} per split",
         "unseen_entities": f"kept ({graph.unseen_entities()} never occur in train)",
@@ -211,20 +221,30 @@ def protocol(graph: KnowledgeGraph, ties: Ties = "realistic", limit: int = 0) ->
 def evaluate(
     model: Model,
     graph: KnowledgeGraph,
-    splits: tuple[Split, ...] = ("valid", "test"),
+    splits: Split | Sequence[Split] = ("valid", "test"),
     *,
     ties: Ties = "realistic",
     limit: int = 0,
     memory: int = DEFAULT_MEMORY,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Told = True,
 ) -> dict[str, Any]:
-    """Metrics of several splits with their protocol: the content of a run's ``metrics.json``."""
-    if ties not in TIES:  # before the ranking, which takes long
-        raise UsageError(f"unknown ties '{ties}'{did_you_mean(ties, TIES)} ({', '.join(TIES)})")
+    """Metrics of several splits with their protocol: the content of a run's ``metrics.json``.
+
+    Args:
+        model, graph, limit, memory: see `rank`.
+        splits: those without triples are left out.
+        ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
+        progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
+            nothing; or what to call with (queries done, queries in all) of each split.
+    """
+    require_graph(model, graph)
+    ties = choice("ties", ties, TIES)  # before the ranking, which takes long
+    splits = (splits,) if isinstance(splits, str) else several("splits", splits, "splits")
     result: dict[str, Any] = {}
-    for split in splits:
-        if len(graph.split(split)):
-            ranks = rank(model, graph, split, limit=limit, memory=memory, progress=progress)
-            result[split] = ranks.metrics(ties)
+    with shown(of_one(progress), "ranking ") as report:
+        for split in splits:
+            if len(graph.split(split)):
+                told = one_of(report, split)
+                result[split] = rank(model, graph, split, limit=limit, memory=memory, progress=told).metrics(ties)
     result["protocol"] = protocol(graph, ties, limit)
     return result

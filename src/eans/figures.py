@@ -12,6 +12,8 @@ from typing import Any
 from eans.errors import UsageError
 from eans.files import atomic_write, make_folder
 
+__all__ = ["COLOURS", "GREY", "STYLE", "figure", "require_matplotlib", "spread_apart"]
+
 # Okabe and Ito's colours, which stay apart for colour-blind readers; the most distant ones first.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#666666"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from eans.errors import Interrupted
+from eans.listener import Listener
+from eans.recipes import Recipe
+from eans.stores import MemoryStore, Progress, RunStore
 from eans.training import Trainer
 
 
@@ -20,49 +23,24 @@ class Plan:
         valid_every: between validations.
         checkpoint_every: between checkpoints.
         patience: validations without a better MRR before training stops early.
+        patience_from: the step up to which no validation counts for that.
+        keep_best: keep the weights of a validation better than any before.
     """
 
     log_every: int = 100
     valid_every: int = 0
     checkpoint_every: int = 0
     patience: int = 0
+    patience_from: int = 0
+    keep_best: bool = False
 
-
-@dataclass
-class Progress:
-    """Where a fit stands besides the trainer's own state; it is part of the checkpoint.
-
-    Attributes:
-        seconds: since the start, validations and checkpoints included; pauses between interruption and resumption not.
-        best_mrr, best_step: the best validation so far.
-        stale: validations since then.
-        logged: the step of the last log record.
-    """
-
-    seconds: float = 0.0
-    best_mrr: float = -1.0
-    best_step: int = 0
-    stale: int = 0
-    logged: int = 0
-
-
-@dataclass
-class Observer:
-    """What `fit` tells the outside world and asks of it; every part is optional.
-
-    Attributes:
-        log: receives each log record.
-        checkpoint: saves trainer and progress.
-        best: saves the weights after a validation better than any before.
-        tick: called after every step.
-        stop: asked after every step; True saves and ends the fit with `Interrupted`.
-    """
-
-    log: Callable[[dict[str, Any]], None] = field(default=lambda _: None)
-    checkpoint: Callable[[Trainer, Progress], None] = field(default=lambda _trainer, _progress: None)
-    best: Callable[[Trainer], None] = field(default=lambda _: None)
-    tick: Callable[[Trainer], None] = field(default=lambda _: None)
-    stop: Callable[[], bool] = field(default=lambda: False)
+    @classmethod
+    def of(cls, recipe: Recipe) -> Plan:
+        """That of a resolved recipe."""
+        section = recipe.train
+        waiting = int(int(section.steps) * float(section.patience_from))
+        validations = int(section.valid_every), section.checkpoint_every, int(section.patience), waiting
+        return cls(section.log_every, *validations, section.keep == "best")
 
 
 def due(step: int, every: int) -> bool:
@@ -75,7 +53,8 @@ def fit(
     plan: Plan,
     validate: Callable[[], dict[str, Any]] | None = None,
     progress: Progress | None = None,
-    observer: Observer | None = None,
+    store: RunStore | None = None,
+    listener: Listener | None = None,
 ) -> Progress:
     """Train to the end of the schedule, or until validation stops improving.
 
@@ -84,14 +63,21 @@ def fit(
         plan: cadence of everything but the steps.
         validate: returns ``{"both": {"mrr": ...}, ...}``.
         progress: of the interrupted run, when one is resumed.
-        observer: receives records and states.
+        store: receives records and states; None keeps them in memory.
+        listener: is told of records and steps, and may stop the run.
 
     Raises:
         Diverged: nothing is saved then; the last checkpoint, which was checked, is the last good state.
-        Interrupted: when the observer said stop; the state is saved first.
+        Interrupted: when the listener said stop; the state is saved first.
     """
     progress = progress or Progress()
-    observer = observer or Observer()
+    store = store if store is not None else MemoryStore()
+    listener = listener or Listener()
+
+    def log(record: dict[str, Any]) -> None:
+        store.append_log(record)
+        listener.log(record)
+
     steps = trainer.schedule.steps
     clock = time.perf_counter() - progress.seconds
     window = Window(trainer.completed, progress.seconds)
@@ -107,24 +93,27 @@ def fit(
         step = trainer.completed
         if due(step, plan.log_every) or step == steps:
             settle()
-            observer.log(_record(trainer, progress, window))
+            log(_record(trainer, progress, window))
             progress.logged, window = step, Window(step, progress.seconds)
         if validate is not None and (due(step, plan.valid_every) or (plan.valid_every and step == steps)):
             settle()
-            _validate(trainer, validate, progress, observer)
+            metrics = validate()
+            log({"step": step, "valid": metrics, "seconds": round(progress.seconds, 3)})
+            if _is_best(metrics["both"]["mrr"], step, plan, progress) and plan.keep_best:
+                store.save_best(trainer.model)
             # Speed is that of training: what a validation takes is not part of the window.
             window.start += time.perf_counter() - clock - progress.seconds
-        observer.tick(trainer)
-        stopping = observer.stop()
+        listener.tick(step)
+        stopping = listener.stop()
         if due(step, plan.checkpoint_every) or stopping:
             settle()
-            observer.checkpoint(trainer, progress)
+            store.save_checkpoint(trainer, progress)
             saved_at = step
         if stopping:
             raise Interrupted(f"stopped at step {step} of {steps}")
     if saved_at != trainer.completed:
         settle()
-        observer.checkpoint(trainer, progress)
+        store.save_checkpoint(trainer, progress)
     return progress
 
 
@@ -148,11 +137,11 @@ def _record(trainer: Trainer, progress: Progress, window: Window) -> dict[str, A
     }
 
 
-def _validate(trainer: Trainer, validate: Callable[[], dict[str, Any]], progress: Progress, observer: Observer) -> None:
-    metrics = validate()
-    observer.log({"step": trainer.completed, "valid": metrics, "seconds": round(progress.seconds, 3)})
-    if metrics["both"]["mrr"] > progress.best_mrr:
-        progress.best_mrr, progress.best_step, progress.stale = metrics["both"]["mrr"], trainer.completed, 0
-        observer.best(trainer)
-    else:
+def _is_best(mrr: float, step: int, plan: Plan, progress: Progress) -> bool:
+    """Is this validation better than all before? `progress` takes it in."""
+    if mrr > progress.best_mrr:
+        progress.best_mrr, progress.best_step, progress.stale = mrr, step, 0
+        return True
+    if step > plan.patience_from:
         progress.stale += 1
+    return False

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from eans.arguments import choice, described, several, shown, whole
 from eans.errors import DataError, UsageError, did_you_mean
+from eans.labelled import Triples, labelled
+from eans.types import Side as Side
 
-Side = Literal["head", "tail"]
 Split = Literal["train", "valid", "test"]
 SIDES: tuple[Side, Side] = ("head", "tail")
 SPLITS: tuple[Split, Split, Split] = ("train", "valid", "test")
@@ -25,11 +27,19 @@ HEAD, RELATION, TAIL = 0, 1, 2
 
 def column(side: Side) -> int:
     """The column of a triple that `side` names."""
+    if not isinstance(side, str) or side not in SIDES:
+        choice("side", side, SIDES)
     return HEAD if side == "head" else TAIL
+
+
+def is_ids(found: object, dimensions: int | None = None) -> bool:
+    """Is it a tensor of ids, int64, with so many dimensions if it matters how many?"""
+    return isinstance(found, Tensor) and found.dtype == torch.int64 and dimensions in (None, found.dim())
 
 
 def opposite(side: Side) -> Side:
     """The other end of the triple."""
+    column(side)  # says so if it is no side
     return "tail" if side == "head" else "head"
 
 
@@ -38,7 +48,10 @@ class Vocabulary(Sequence[str]):
 
     def __init__(self, labels: Iterable[str], kind: str = "entity") -> None:
         self.kind = kind
-        self.labels = tuple(labels)
+        self.labels: tuple[str, ...] = tuple(labels if isinstance(labels, str) else several("labels", labels, "texts"))
+        for label in self.labels:
+            if not isinstance(label, str):
+                raise DataError(f"{kind} label {shown(label)} is no text")
         self._ids = {label: index for index, label in enumerate(self.labels)}
         if len(self._ids) != len(self.labels):
             twice = next(label for index, label in enumerate(self.labels) if self._ids[label] != index)
@@ -57,7 +70,7 @@ class Vocabulary(Sequence[str]):
         return iter(self.labels)
 
     def __contains__(self, label: object) -> bool:
-        return label in self._ids
+        return isinstance(label, str) and label in self._ids
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and self.labels == other.labels
@@ -72,8 +85,8 @@ class Vocabulary(Sequence[str]):
         """The id of `label`; an unknown label is a `UsageError` that names the nearest known one."""
         try:
             return self._ids[label]
-        except KeyError:
-            raise UsageError(f"unknown {self.kind} '{label}'{did_you_mean(label, self.labels)}") from None
+        except (KeyError, TypeError):
+            raise UsageError(f"unknown {self.kind} {shown(label)}{did_you_mean(label, self.labels)}") from None
 
     @property
     def ids(self) -> Mapping[str, int]:
@@ -90,6 +103,8 @@ class KnowledgeGraph:
         entities, relations: the vocabularies; they cover all three splits.
         train, valid, test: int64 tensors of shape ``[n, 3]`` with columns head, relation, tail.
         source: where it can be loaded from again, a registered name or an absolute path; empty if nowhere.
+        also_known: triples ``[n, 3]`` of no split that are true: filtered like the splits', and neither learned nor
+            ranked.
     """
 
     name: str
@@ -99,12 +114,19 @@ class KnowledgeGraph:
     valid: Tensor
     test: Tensor
     source: str = field(default="", kw_only=True)
+    also_known: Tensor = field(default_factory=lambda: torch.empty(0, 3, dtype=torch.int64), kw_only=True)
 
     def __post_init__(self) -> None:
-        for split in SPLITS:
-            triples = self.split(split)
-            if triples.dtype != torch.int64 or triples.dim() != 2 or triples.shape[1] != 3:
-                raise DataError(f"{split}: expected int64 triples of shape [n, 3], got {triples.dtype} {triples.shape}")
+        for text in (self.name, self.source):
+            if not isinstance(text, str):
+                raise DataError(f"name and source of a graph must be texts, got {shown(text)}")
+        for vocabulary in (self.entities, self.relations):
+            if not isinstance(vocabulary, Vocabulary):
+                raise DataError(f"entities and relations must be of type Vocabulary, got {described(vocabulary)}")
+        for split in (*SPLITS, "also_known"):
+            triples = getattr(self, split)
+            if not is_ids(triples, 2) or triples.shape[1] != 3:
+                raise DataError(f"{split}: expected int64 triples of shape [n, 3], got {described(triples)}")
             limits = (len(self.entities), len(self.relations), len(self.entities))
             if len(triples) and (
                 int(triples.min()) < 0 or any(int(triples[:, c].max()) >= limits[c] for c in range(3))
@@ -115,37 +137,55 @@ class KnowledgeGraph:
 
     @classmethod
     def from_labels(
-        cls,
-        train: Iterable[tuple[str, str, str]],
-        valid: Iterable[tuple[str, str, str]] = (),
-        test: Iterable[tuple[str, str, str]] = (),
-        name: str = "graph",
+        cls, train: Triples, valid: Triples = (), test: Triples = (), name: str = "graph"
     ) -> KnowledgeGraph:
-        """Build a graph from labelled triples; ids follow the order of first appearance."""
+        """Build a graph from labelled triples; ids follow the order of first appearance.
+
+        Args:
+            train, valid, test: each a list, generator or other iterable of triples, a NumPy array ``[n, 3]``, or a data
+                frame of pandas or polars: by its columns head, relation, tail (or subject, predicate, object, or h, r,
+                t, or s, p, o, or source, relation, target), or its three columns in this order. An integer is the label
+                of its decimal text: ``7`` and ``"7"`` are one entity.
+            name: what to call the graph.
+        """
         entities: dict[str, int] = {}
         relations: dict[str, int] = {}
         splits = []
-        for triples in map(list, (train, valid, test)):
-            for triple in triples:
-                if not _is_triple(triple):
-                    raise UsageError(f"a triple is three strings, head, relation and tail, not {triple!r}")
+        for split, triples in zip(SPLITS, (train, valid, test), strict=True):
             rows = [
                 (
                     entities.setdefault(head, len(entities)),
                     relations.setdefault(relation, len(relations)),
                     entities.setdefault(tail, len(entities)),
                 )
-                for head, relation, tail in triples
+                for head, relation, tail in labelled(triples, split)
             ]
             splits.append(torch.tensor(rows, dtype=torch.int64).reshape(-1, 3))
         return cls(name, Vocabulary(entities), Vocabulary(relations, "relation"), *splits)
 
     def split(self, split: Split) -> Tensor:
         """The triples ``[n, 3]`` of one split."""
-        if split not in SPLITS:
-            raise UsageError(f"unknown split '{split}'{did_you_mean(split, SPLITS)} (train, valid or test)")
-        triples: Tensor = getattr(self, split)
+        triples: Tensor = getattr(self, choice("split", split, SPLITS))
         return triples
+
+    def ids(self, triples: Triples) -> Tensor:
+        """The ids of labelled triples, int64 ``[n, 3]``; a label that the graph does not have is a `UsageError`.
+
+        Args:
+            triples: in any form that `from_labels` takes.
+        """
+        vocabularies = (self.entities, self.relations, self.entities)
+        rows = []
+        for number, triple in enumerate(labelled(triples)):
+            try:
+                rows.append([vocabulary.id(label) for vocabulary, label in zip(vocabularies, triple, strict=True)])
+            except UsageError as error:
+                raise UsageError(f"triples, row {number}: {error}") from None
+        return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3)
+
+    def with_test(self, test: Tensor) -> KnowledgeGraph:
+        """The graph with other test triples ``[n, 3]``; those that it has now stay known."""
+        return replace(self, test=test, also_known=torch.cat([self.also_known, self.test]), source="")
 
     @property
     def num_entities(self) -> int:
@@ -157,12 +197,13 @@ class KnowledgeGraph:
 
     @cached_property
     def known(self) -> TripleIndex:
-        """An index over all three splits: what filtered ranking removes."""
-        return TripleIndex(torch.cat([self.train, self.valid, self.test]), self.num_entities, self.num_relations)
+        """An index over all three splits and `also_known`: what filtered ranking removes."""
+        triples = torch.cat([self.train, self.valid, self.test, self.also_known])
+        return TripleIndex(triples, self.num_entities, self.num_relations)
 
     @cached_property
     def known_train(self) -> TripleIndex:
-        """An index over the training triples alone: what a sampler may look at."""
+        """An index over the training triples alone: what a sampler may know."""
         return TripleIndex(self.train, self.num_entities, self.num_relations)
 
     def unseen_entities(self) -> int:
@@ -186,6 +227,14 @@ class KnowledgeGraph:
             hashes[split] = digest.hexdigest()
         return hashes
 
+    @cached_property
+    def vocabulary_sha256(self) -> str:
+        """The SHA-256 of all labels in the order of their ids: what the ids of two graphs must agree in."""
+        digest = hashlib.sha256()
+        for vocabulary in (self.entities, self.relations):
+            digest.update("".join(f"{label}\n" for label in vocabulary).encode() + b"\n")
+        return digest.hexdigest()
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split} {len(self.split(split)):,}" for split in SPLITS)
         return (
@@ -201,6 +250,7 @@ class TripleIndex:
     """
 
     def __init__(self, triples: Tensor, num_entities: int, num_relations: int) -> None:
+        num_entities, num_relations = whole("num_entities", num_entities), whole("num_relations", num_relations)
         if num_entities * num_relations * num_entities >= 2**63:
             raise DataError(f"{num_entities} entities x {num_relations} relations do not fit 64-bit triple keys")
         self.num_entities = num_entities
@@ -221,7 +271,10 @@ class TripleIndex:
 
     def prefix(self, triples: Tensor, side: Side) -> Tensor:
         """The number of each query, which its keys start with: ``[..., 3]`` -> int64 ``[...]``."""
-        anchor = triples[..., column(opposite(side))]
+        known = column(opposite(side))
+        if not is_ids(triples) or triples.shape[-1:] != (3,):
+            raise UsageError(f"triples must be an int64 tensor of shape [..., 3], got {described(triples)}")
+        anchor = triples[..., known]
         return anchor * self.num_relations + triples[..., RELATION]
 
     def _found(self, keys: Tensor, side: Side) -> Tensor:
@@ -237,7 +290,12 @@ class TripleIndex:
 
     def contains_candidates(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """Is the triple known once its `side` is replaced? ``[B, 3]``, entities ``[B, N]`` -> bool ``[B, N]``."""
-        return self._found(self.prefix(triples, side)[:, None] * self.num_entities + entities, side)
+        prefix = self.prefix(triples, side)
+        if not is_ids(entities, 2) or prefix.shape != entities.shape[:1]:
+            raise UsageError(
+                f"entities must be an int64 tensor of shape [{len(triples)}, n], got {described(entities)}"
+            )
+        return self._found(prefix[:, None] * self.num_entities + entities, side)
 
     def run(self, triples: Tensor, side: Side) -> tuple[Tensor, Tensor]:
         """Where the answers of each query lie in ``keys[side]``: ``[B, 3]`` -> int64 start and stop, ``[B]`` each.
@@ -266,51 +324,3 @@ class TripleIndex:
             counts.cumsum(0) - counts, counts
         )
         return rows, self.keys[side][start[rows] + offset] % self.num_entities
-
-
-def _is_triple(found: object) -> bool:
-    """Is it three strings, and not one?"""
-    if isinstance(found, str) or not isinstance(found, Sequence):
-        return False
-    return len(found) == 3 and all(isinstance(part, str) for part in found)
-
-
-def subsampling_weights(triples: Tensor, num_relations: int, power: float = 0.5) -> Tensor:
-    """Weights that even out frequent pairs: ``(c(h, r) + c(r, t)) ** -power``, float32 ``[n]``.
-
-    ``c`` is the number of triples that share the pair, plus 3 (the smoothing of the RotatE code, which the EANS
-    paper inherits without saying so, and its power).
-    """
-    total = _frequency(triples, num_relations, "tail") + _frequency(triples, num_relations, "head")
-    return total.to(torch.float32).pow(-power)
-
-
-def query_weights(triples: Tensor, num_relations: int, side: Side, power: float = 0.5) -> Tensor:
-    """Weights that even out frequent questions for a `side`: ``c(h, r) ** -power`` for tails, float32 ``[n]``.
-
-    ``c`` as in `subsampling_weights` (Kamigaito & Hayashi, 2022, who call it unique). With a power of 1 questions count
-    nearly alike, however many answers they have.
-    """
-    return _frequency(triples, num_relations, side).to(torch.float32).pow(-power)
-
-
-def answer_weights(triples: Tensor, side: Side, power: float = 0.5) -> Tensor:
-    """Weights that favour frequent answers: ``0.1 + 0.9 (c(a) / max c) ** power``, float32 ``[n]``.
-
-    ``c`` is how often an entity occurs as a head or a tail, and the answer ``a`` is the entity at the `side`. The
-    authors of DURA (Zhang et al., 2020) weigh positives so in their code, with a power of 1.
-    """
-    counts = torch.bincount(triples[:, [HEAD, TAIL]].flatten()).to(torch.float32)
-    share = counts[triples[:, column(side)]] / counts.amax()
-    return 0.1 + 0.9 * share.pow(power)
-
-
-def _frequency(triples: Tensor, num_relations: int, side: Side) -> Tensor:
-    """How many triples share each one's question for the `side`, and 3 more: int64 ``[n]``."""
-    inverse: Tensor
-    counts: Tensor
-    anchor = triples[:, column(opposite(side))]
-    _, inverse, counts = torch.unique(
-        anchor * num_relations + triples[:, RELATION], return_inverse=True, return_counts=True
-    )
-    return counts[inverse] + 3

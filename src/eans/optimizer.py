@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from eans import kernels
-from eans.kernels.pending import collect
-from eans.kernels.reference_update import Betas
-from eans.kernels.tensor_cores import rounded_copy
+from eans.kernels.deferred_gradients import DeferredGradients, deferred_for
+from eans.kernels.matmul.tensor_cores import rounded_copy
+from eans.kernels.updates import Betas
 
 OptimizerName = Literal["adam", "adagrad"]
 
@@ -20,21 +19,21 @@ OptimizerName = Literal["adam", "adagrad"]
 class Optimizer:
     """Updates whole tables, step by step. `Adam` and `Adagrad` say how.
 
-    Where the kernels allow it, the tables collect the parts of their gradients, and one kernel per table adds them up
-    and applies the step, so that few gradients of a table's size are made. The state has the names and the meaning of
-    PyTorch's optimizer of the same name, whichever kernels run. (PyTorch's own optimizers load its compiler when they
-    are made: most of a second, and tens of megabytes.)
+    Where the kernels allow it, operations on a table leave the parts of its gradient in a `sink`, and one kernel per
+    table adds them up and applies the step, so that few gradients of a table's size are made. The state has the names
+    and the meaning of PyTorch's optimizer of the same name, whichever kernels run. (PyTorch's own optimizers load its
+    compiler when they are made: most of a second, and tens of megabytes.)
 
     Args:
         parameters: tables ``[rows, columns]``.
-        rate: the learning rate, a scalar on the device of the tables, so that a recorded step can read it.
+        rate: the learning rate, a scalar on the device of the tables, so that a captured step can read it.
         line: an order of the first table's rows in which those that are used together stand close (see `Sampler.line`).
         rounded: let comparisons and products read the first table in bfloat16, a copy that is made with each step.
             Tables, moments and sums stay in float32. Has no effect where the kernels cannot.
 
     Attributes:
         averages, squares: names of the moments in the state; no averages for Adagrad.
-        betas, epsilon: see `eans.kernels.reference_update.UpdateKernels`.
+        betas, epsilon: see `eans.kernels.UpdateKernels`.
         state: of each table, after its first step: ``step``, a scalar, and the moments, as large as the table.
     """
 
@@ -54,61 +53,50 @@ class Optimizer:
         self.rate = rate
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
         self.kernels = kernels.optimizer_kernels(rate.device)
-        self.pending = [
-            collect(table, line if index == 0 else None) if self.kernels.COLLECTS else None
+        self.deferred = [
+            deferred_for(table, line if index == 0 else None) if self.kernels.COLLECTS else None
             for index, table in enumerate(self.tables)
         ]
-        if rounded and self.kernels.ROUNDS and self.pending[0] is not None:
-            self.pending[0].rounded = rounded_copy(self.tables[0].detach())
-        self._collect(False)
+        if rounded and self.kernels.ROUNDS and self.deferred[0] is not None:
+            self.deferred[0].rounded = rounded_copy(self.tables[0].detach())
 
     @classmethod
     def names(cls) -> list[str]:
         """Of everything in the state of a table."""
         return ["step", *([] if cls.averages is None else [cls.averages]), cls.squares]
 
-    def _collect(self, on: bool) -> None:
-        for pending in self.pending:
-            if pending is not None:
-                pending.clear()
-                pending.on = on
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Compute a loss, its gradients and `step` in here. Elsewhere the tables are parameters like any other."""
-        self.zero_grad()
-        self._collect(True)
-        try:
-            yield
-        finally:
-            self._collect(False)
-
     @property
     def compared_table(self) -> Tensor:
         """What comparisons with the first table read: itself, or its rounded copy."""
-        first = self.pending[0]
+        first = self.deferred[0]
         return self.tables[0] if first is None or first.rounded is None else first.rounded
 
     def work_across(self, on: bool) -> None:
-        """Tell comparisons with the first table whether their candidates are sorted (`Pending.across`)."""
-        if self.pending[0] is not None:
-            self.pending[0].across = on
+        """Tell comparisons with the first table whether their candidates are sorted (`DeferredGradients.across`)."""
+        if self.deferred[0] is not None:
+            self.deferred[0].across = on
+
+    def sink(self, table: Tensor) -> DeferredGradients | None:
+        """Where the parts of a table's gradient are left for `step`; None where autograd adds them up."""
+        return next(deferred for one, deferred in zip(self.tables, self.deferred, strict=True) if one is table)
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
-        for table in self.tables:
+        """Forget the gradients, and the parts of those that are deferred."""
+        for table, deferred in zip(self.tables, self.deferred, strict=True):
             table.grad = None
+            if deferred is not None:
+                deferred.clear()
 
     def refresh(self) -> None:
         """Follow a change of the tables that was not a step."""
-        first = self.pending[0]
+        first = self.deferred[0]
         if first is not None and first.rounded is not None:
             first.rounded[: len(self.tables[0])] = self.tables[0].detach()
 
     @torch.no_grad()
     def step(self) -> None:
         """One step with the gradients of the last backward pass."""
-        for table, pending in zip(self.tables, self.pending, strict=True):
+        for table, deferred in zip(self.tables, self.deferred, strict=True):
             if table not in self.state:
                 self.state[table] = {
                     name: torch.zeros((), device=table.device) if name == "step" else torch.zeros_like(table)
@@ -118,9 +106,9 @@ class Optimizer:
             factors = table.new_empty(2)
             self.kernels.advance(state["step"], self.rate, self.betas, factors)
             moments = None if self.averages is None else state[self.averages], state[self.squares]
-            self.kernels.update(table, *moments, factors, pending, table.grad, self.betas, self.epsilon)
-            if pending is not None:
-                pending.clear()
+            self.kernels.update(table, *moments, factors, deferred, table.grad, self.betas, self.epsilon)
+            if deferred is not None:
+                deferred.clear()
 
 
 class Adam(Optimizer):

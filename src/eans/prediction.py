@@ -7,15 +7,18 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 
+from eans.arguments import choice, whole
 from eans.errors import RunError, UsageError
 from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph
 from eans.models import Model
+from eans.models.arguments import require_graph
 
 Known = Literal["filter", "mark"]
+KNOWN: tuple[Known, ...] = ("filter", "mark")
 COLUMNS = ("head", "relation", "tail", "score", "known")
 
 
@@ -94,14 +97,13 @@ def predict(
         k: how many to return.
         known: ``"filter"`` leaves out triples that the graph holds already; ``"mark"`` keeps them, marked.
     """
+    require_graph(model, graph)
     given = {"head": head, "relation": relation, "tail": tail}
     missing = [name for name, label in given.items() if label is None]
     if len(missing) != 1:
         raise UsageError("give exactly two of head, relation and tail; the third is predicted")
-    if known not in get_args(Known):
-        raise UsageError(f"known '{known}' is not one of {', '.join(get_args(Known))}")
-    if k < 1:
-        raise UsageError(f"k must be at least 1, got {k}")
+    known = choice("known", known, KNOWN)
+    k = whole("k", k, least=1)
     vocabularies = {"head": graph.entities, "relation": graph.relations, "tail": graph.entities}
     query = torch.zeros(1, 3, dtype=torch.int64)
     columns = {"head": HEAD, "relation": RELATION, "tail": TAIL}
@@ -113,7 +115,7 @@ def predict(
     if target == "relation":
         scores = model.score_relations(query[:, HEAD].to(device), query[:, TAIL].to(device))[0]
     else:
-        scores = model.score_all(query.to(device), "head" if target == "head" else "tail")[0]
+        scores = model.scores_of_all(query.to(device), "head" if target == "head" else "tail")[0]
     completed = query.repeat(len(scores), 1)
     completed[:, columns[target]] = torch.arange(len(scores))
     is_known = graph.known.contains(completed)

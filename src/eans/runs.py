@@ -8,6 +8,7 @@
 ``model.safetensors``      the final weights
 ``log.jsonl``              one JSON object per line: losses, validations
 ``metrics.json``           the evaluation; its presence says that the run is complete
+``manifest.json``          the SHA-256 of each of them, see `eans.manifest`
 =========================  =======================================================================
 
 Files are replaced in one step. Because all state is in one file, a crash leaves either the old state or the new.
@@ -16,60 +17,47 @@ Files are replaced in one step. Because all state is in one file, a crash leaves
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from eans.errors import RunError, UsageError
-from eans.files import atomic_write, cannot_write, make_folder
-from eans.fitting import Progress
-from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
+from eans.evaluation import HITS
+from eans.files import as_path, cannot_write, make_folder, take_lock
+from eans.graph import SIDES, SPLITS, KnowledgeGraph
+from eans.manifest import Manifest
 from eans.models import Model
 from eans.recipes import Recipe, load, to_toml
 from eans.recipes.build import build_model
+from eans.shapes import NUMBER, lacking
+from eans.stores import Progress
+from eans.tensor_files import graph_from_bytes, graph_to_bytes, read_metadata, tensors_from_bytes, tensors_to_bytes
 from eans.training import Trainer
 
-FORMAT = "1"
-# Keys that may say "auto" in a recipe, and have a number in that of a run.
-RESOLVED = (
-    "model.init_range", "sampler.clusters", "sampler.sigma", "loss.margin", "train.steps", "train.batch_size",
-)  # fmt: skip
+# Sections whose keys may say "auto" in a recipe, and have values in that of a run.
+RESOLVED = ("model", "sampler", "loss", "train")
 
-
-class FolderInUse(RunError):
-    """Another process is at work in a run folder; there is nothing to mend, only to wait for."""
-
-
-def take_lock(path: Path, taken: str) -> IO[str]:
-    """A file that this process alone has locked, until it is closed.
-
-    Raises:
-        FolderInUse: with the words `taken`, where another process has the lock.
-    """
-    try:
-        file = path.open("w")
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise FolderInUse(taken) from None
-    return file
+# What the files of a run say at least.
+SCORES = dict.fromkeys(("mr", "mrr", *(f"hits@{k}" for k in HITS)), NUMBER)
+RANKED = dict.fromkeys(("both", *SIDES), SCORES)
+LOGGED = {"step": int, "loss": NUMBER, "seconds": NUMBER}
+VALIDATION = {"step": int, "valid": RANKED, "seconds": NUMBER}
+EVALUATION: dict[str, Any] = {
+    "training": {"steps": int, "seconds": NUMBER, "device": str},
+    "protocol": {"filtered_against": list, "candidates": str, "ties": str, "unseen_entities": str},
+}
+HISTORY = "nothing but the history of the run is lost"
 
 
 class RunFolder:
-    """A run on disk. Use `create` for a new one and `open` for one that exists."""
+    """A run on disk, a `RunStore`. Use `create` for a new one and `open` for one that exists."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,24 +68,35 @@ class RunFolder:
         self.model_file = path / "model.safetensors"
         self.log_file = path / "log.jsonl"
         self.metrics_file = path / "metrics.json"
+        again = f"then: {self.resume_command}"
+        advice = {
+            self.metrics_file.name: (f"delete it, {again}", f"make it again with: {self.resume_command}"),
+            self.model_file.name: (
+                f"delete it and {self.metrics_file.name}, {again}",
+                f"delete {self.metrics_file.name}, {again}",
+            ),
+            self.log_file.name: (f"delete it: {HISTORY}", HISTORY),
+        }
+        self.manifest = Manifest(path, self.log_file, self.metrics_file, advice)
         self._lock_file: IO[str] | None = None
 
     @classmethod
     def create(cls, path: Path, recipe: Recipe, graph: KnowledgeGraph) -> RunFolder:
         """Make the folder and write what is known before training."""
+        path = as_path(path, "run folder")
         folder = cls(path)
         if path.exists():
             folder._require_free()
         make_folder(path)
         folder._acquire()
         folder._require_free()  # again: another process may have been faster
-        atomic_write(folder.graph_file, graph_to_bytes(graph))
-        atomic_write(folder.recipe_file, to_toml(recipe).encode())
+        folder.manifest.write(folder.graph_file, graph_to_bytes(graph))
+        folder.manifest.write(folder.recipe_file, to_toml(recipe).encode())
         return folder
 
     def _require_free(self) -> None:
         """Raise unless the folder is empty, but for what a set-up that was cut off may have left."""
-        leftovers = {self.graph_file.name, ".lock"}
+        leftovers = {self.graph_file.name, self.manifest.file.name, ".lock"}
         if self.path.is_dir() and all(
             entry.name in leftovers or entry.name.endswith(".tmp") for entry in self.path.iterdir()
         ):
@@ -106,14 +105,21 @@ class RunFolder:
         raise UsageError(f"{self.path} exists already; choose another --out{hint}")
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
+    def open(cls, path: str | Path) -> RunFolder:
         """A folder that `create` made."""
-        folder = cls(path)
+        folder = cls(as_path(path, "run folder"))
+        if folder.manifest.lacks(folder.recipe_file):
+            raise folder.manifest.missing(folder.recipe_file)
         if not folder.recipe_file.is_file():
             raise UsageError(f"{path} is not a run folder (it has no recipe.toml)")
         if not folder.graph_file.is_file():
-            raise RunError(f"{folder.graph_file} is missing; restore it or train again")
+            raise folder.manifest.missing(folder.graph_file)
         return folder
+
+    @property
+    def location(self) -> Path:
+        """The folder."""
+        return self.path
 
     def _acquire(self) -> None:
         """Take the lock, unless this object has it already."""
@@ -146,70 +152,114 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The resolved recipe."""
-        recipe = load(str(self.recipe_file))
-        for key in RESOLVED:
-            section, _, field = key.partition(".")
-            if getattr(getattr(recipe, section), field) == "auto":
-                raise RunError(f"{self.recipe_file} is damaged: no {key}; restore it or train again")
+        self.manifest.read(self.recipe_file)
+        try:
+            recipe = load(self.recipe_file)
+        except UsageError as error:
+            raise self._damaged(self.recipe_file, str(error).removeprefix(f"{self.recipe_file}: ")) from error
+        for section in RESOLVED:
+            for key, value in getattr(recipe, section).model_dump().items():
+                if value == "auto":
+                    raise self._damaged(self.recipe_file, f"no {section}.{key}")
         return recipe
 
     def graph(self) -> KnowledgeGraph:
         """The graph that the run was trained on."""
-        tensors, metadata = read_tensors(self.graph_file)
-        try:
-            return graph_from_tensors(tensors, metadata["name"], metadata["source"])
-        except KeyError as error:
-            raise RunError(f"{self.graph_file} is not the graph of a run; restore it or train again") from error
+        return graph_from_bytes(self.manifest.read(self.graph_file), self.graph_file)
+
+    @cached_property
+    def _about(self) -> dict[str, str]:
+        """What weights are kept with, so that they are not taken for those of another model with the same shapes."""
+        return {"model": self.recipe().model.model_dump_json()}
 
     def model(self, graph: KnowledgeGraph | None = None, device: torch.device | str = "cpu") -> Model:
         """The final model, or that of the last checkpoint while the run is not complete."""
         model = build_model(self.recipe(), graph or self.graph())
         if self.model_file.is_file():
-            source = self.model_file
-            tensors, _ = read_tensors(source)
+            self._load_weights(model, self.model_file)
         elif self.is_complete:  # the last checkpoint need not be what was evaluated
-            raise RunError(f"{self.model_file} is missing; restore it or train again")
+            raise self.manifest.missing(self.model_file)
         elif self.checkpoint_file.is_file():
-            source = self.checkpoint_file
-            saved, _ = read_tensors(source)
-            tensors = {k.removeprefix("model."): v for k, v in saved.items() if k.startswith("model.")}
+            self._load_weights(model, self.checkpoint_file, prefix="model.")
         else:
             raise self.no_weights()
-        load_weights(model, tensors, source)
         return model.to(device)
+
+    def _load_weights(self, model: Model, file: Path, prefix: str = "") -> None:
+        """Fill the model's tables from those tensors of a file whose names have the prefix."""
+        tensors, metadata = self._read_tensors(file)
+        self._require_fit(file, metadata, model)
+        try:
+            model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+        except RuntimeError as error:
+            raise self._misfit(file) from error
+
+    def _read_tensors(self, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+        return tensors_from_bytes(self.manifest.read(file), file)
+
+    def _require_fit(self, file: Path, metadata: dict[str, str], model: Model) -> None:
+        """Raise if weights were kept with another model or other names than the recipe and the graph have."""
+        try:
+            saved, now = (json.loads(about.get("model", "{}")) for about in (metadata, self._about))
+        except ValueError as error:
+            raise self._misfit(file) from error
+        edited = not isinstance(saved, dict) or any(value != now[key] for key, value in saved.items() if key in now)
+        if edited or metadata.get("vocabulary", model.vocabulary) != model.vocabulary:
+            raise self._misfit(file)
+
+    def _misfit(self, file: Path) -> RunError:
+        return RunError(f"{file} does not fit its run's recipe and graph; was one of them edited?")
 
     def no_weights(self) -> RunError:
         """The one line for a run that has not come to its first checkpoint, or has lost the last."""
-        if self.is_complete:
-            return RunError(f"{self.checkpoint_file} is missing; restore it or train again")
+        if self.is_complete or self.manifest.lacks(self.checkpoint_file):
+            return self.manifest.missing(self.checkpoint_file)
         return RunError(f"{self.path} holds no weights yet; continue it with: {self.resume_command}")
 
     def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:
         """Replace the checkpoint."""
         tensors, values = trainer.state()
         metadata = {"trainer": json.dumps(values), "progress": json.dumps(asdict(progress))}
-        write_tensors(self.checkpoint_file, tensors, metadata)
+        self._write_tensors(self.checkpoint_file, tensors, metadata, trainer.model)
+
+    def _write_tensors(self, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], model: Model) -> None:
+        about = {**self._about, "vocabulary": model.vocabulary}
+        self.manifest.write(file, tensors_to_bytes(tensors, about | metadata))
 
     def load_state(self, trainer: Trainer) -> Progress:
         """Bring the trainer to where the checkpoint left it; nothing in the folder changes."""
-        tensors, metadata = read_tensors(self.checkpoint_file)
+        tensors, metadata = self._read_tensors(self.checkpoint_file)
+        self._require_fit(self.checkpoint_file, metadata, trainer.model)
         try:
             trainer.load_state(tensors, json.loads(metadata["trainer"]))
             return Progress(**json.loads(metadata["progress"]))
-        except (KeyError, RuntimeError) as error:
-            raise misfit(self.checkpoint_file) from error
+        except (AttributeError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise self._misfit(self.checkpoint_file) from error
 
     def load_checkpoint(self, trainer: Trainer) -> Progress:
         """Continue from the checkpoint, its log cut off behind it; a run without one starts from the beginning."""
+        known = (self.recipe_file, self.graph_file, self.checkpoint_file, self.best_file, self.log_file)
+        self.manifest.adopt(*known)
+        if self.manifest.lacks(self.checkpoint_file):
+            raise self.manifest.missing(self.checkpoint_file)
         progress = self.load_state(trainer) if self.checkpoint_file.is_file() else Progress()
         self._rewind_log(trainer.completed)
         return progress
 
     def saved_step(self) -> int:
         """The step of the checkpoint; 0 without one."""
+        return self.saved_position()[0]
+
+    def saved_position(self) -> tuple[int, float]:
+        """The step of the checkpoint, and the seconds up to there; 0 both without one."""
         if not self.checkpoint_file.is_file():
-            return 0
-        return int(json.loads(read_metadata(self.checkpoint_file)["trainer"])["step"])
+            return 0, 0.0
+        try:
+            metadata = read_metadata(self.checkpoint_file)
+            trainer, progress = json.loads(metadata["trainer"]), json.loads(metadata["progress"])
+            return int(trainer["step"]), float(progress["seconds"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise self._misfit(self.checkpoint_file) from error
 
     def last_good_state(self) -> str:
         """Words that say where the last state is from which a run could go on."""
@@ -218,13 +268,17 @@ class RunFolder:
             return "no checkpoint had been written"
         return f"the last good state, of step {step}, is in {self.path} (look at it with `eans evaluate`)"
 
-    def save_weights(self, file: Path, model: Model) -> None:
-        """Write the model's tables."""
-        write_tensors(file, {name: value.detach() for name, value in model.state_dict().items()}, {})
+    def save_best(self, model: Model) -> None:
+        """Write the weights with the best validation so far."""
+        self._write_tensors(self.best_file, dict(model.state_dict()), {}, model)
+
+    def save_model(self, model: Model) -> None:
+        """Write the final weights."""
+        self._write_tensors(self.model_file, dict(model.state_dict()), {}, model)
 
     def load_best(self, model: Model) -> None:
         """Put the best validated weights into the model."""
-        load_weights(model, read_tensors(self.best_file)[0], self.best_file)
+        self._load_weights(model, self.best_file)
 
     def append_log(self, record: dict[str, Any]) -> None:
         """Add one record to the log."""
@@ -238,88 +292,42 @@ class RunFolder:
         """All whole records."""
         if not self.log_file.is_file():
             return []
+        lines = self.manifest.read(self.log_file).decode(errors="replace").splitlines()
         records = []
-        for line in self.log_file.read_text("utf-8").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):  # a crash may have torn the last line
-                records.append(json.loads(line))
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                if number == len(lines):  # a crash may have torn the last line
+                    break
+                record = None
+            if place := lacking(record, VALIDATION if isinstance(record, dict) and "valid" in record else LOGGED):
+                raise self._damaged(self.log_file, f"line {number}: no {place}")
+            records.append(record)
         return records
 
     def _rewind_log(self, step: int) -> None:
         """Drop records after `step`: those steps will be done, and logged, again."""
         records = [record for record in self.log() if record["step"] <= step]
         if self.log_file.is_file():
-            atomic_write(self.log_file, "".join(json.dumps(record) + "\n" for record in records).encode())
+            self.manifest.write(self.log_file, "".join(json.dumps(record) + "\n" for record in records).encode())
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:
         """Write the evaluation."""
-        atomic_write(self.metrics_file, (json.dumps(metrics, indent=2) + "\n").encode())
+        self.manifest.write(self.metrics_file, (json.dumps(metrics, indent=2) + "\n").encode())
 
     def metrics(self) -> dict[str, Any]:
         """The evaluation; empty while there is none."""
         if not self.is_complete:
             return {}
         try:
-            return dict(json.loads(self.metrics_file.read_text("utf-8")))
+            found = json.loads(self.manifest.read(self.metrics_file))
         except ValueError as error:
-            raise RunError(
-                f"{self.metrics_file} is damaged ({error}); delete it, then: {self.resume_command}"
-            ) from error
+            raise self._damaged(self.metrics_file, str(error)) from error
+        shape = EVALUATION | {split: RANKED for split in SPLITS if isinstance(found, dict) and split in found}
+        if place := lacking(found, shape):
+            raise self._damaged(self.metrics_file, f"no {place}")
+        return dict(found)
 
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write named tensors atomically as safetensors."""
-    local = {name: value.detach().to("cpu").contiguous() for name, value in tensors.items()}
-    atomic_write(path, save_tensors(local, {"format": FORMAT, **metadata}))
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a safetensors file, without its tensors."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except (OSError, SafetensorError) as error:
-        raise cannot_read(path, error) from error
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Named tensors and metadata of a safetensors file."""
-    try:
-        return load_tensors(path.read_bytes()), read_metadata(path)
-    except (OSError, SafetensorError) as error:
-        raise cannot_read(path, error) from error
-
-
-def cannot_read(path: Path, error: OSError | SafetensorError) -> RunError:
-    """The one line for a file of tensors that cannot be read."""
-    if isinstance(error, OSError):
-        return RunError(f"cannot read {path}: {error.strerror or error}")
-    return RunError(f"{path} is damaged ({error}); restore it or train again")
-
-
-def load_weights(model: Model, tensors: dict[str, Tensor], source: Path) -> None:
-    """Fill the model's tables, or say which file does not fit the recipe."""
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise misfit(source) from error
-
-
-def misfit(source: Path) -> RunError:
-    """The one line for tensors that belong to another recipe or graph."""
-    return RunError(f"{source} does not fit its run's recipe and graph; was one of them edited?")
-
-
-def graph_to_bytes(graph: KnowledgeGraph) -> bytes:
-    """The graph as safetensors: int32 triples, labels as UTF-8 lines."""
-    tensors: dict[str, Tensor] = {split: graph.split(split).to(torch.int32) for split in SPLITS}
-    for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
-        tensors[name] = torch.frombuffer(bytearray("\n".join(vocabulary).encode()), dtype=torch.uint8)
-    return save_tensors(tensors, {"format": FORMAT, "name": graph.name, "source": graph.source})
-
-
-def graph_from_tensors(tensors: dict[str, Tensor], name: str, source: str) -> KnowledgeGraph:
-    """The inverse of `graph_to_bytes`."""
-    labels = {key: bytes(tensors[key].numpy()).decode().split("\n") for key in ("entities", "relations")}
-    train, valid, test = (tensors[split].to(torch.int64) for split in SPLITS)
-    entities, relations = Vocabulary(labels["entities"]), Vocabulary(labels["relations"], "relation")
-    return KnowledgeGraph(name, entities, relations, train, valid, test, source=source)
+    def _damaged(self, file: Path, reason: str) -> RunError:
+        return RunError(f"{file} is damaged ({reason}); {self.manifest.advised(file)}")

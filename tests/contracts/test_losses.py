@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from eans.losses import LOSSES, LogSigmoid, LossTerms
-from eans.models import Scores
+from eans.losses import LOSSES, Loss
+from eans.objective import total as sum_of
+from eans.types import LossTerms, Scores
 
 FORMS: dict[str, list[dict[str, Any]]] = {
     "logsigmoid": [{}],
@@ -20,15 +21,22 @@ FORMS: dict[str, list[dict[str, Any]]] = {
 # They compare positives with negatives: without negatives there is nothing to learn, and a margin on both cancels.
 COMPARING = {"softmax", "hinge"}
 WITHOUT_TEMPERATURE = {"softmax"}
+
+
+def temperature_of(name: str, temperature: float) -> dict[str, Any]:
+    """The option of self-adversarial weights; a softmax, which weighs by scores itself, has none."""
+    return {} if name in WITHOUT_TEMPERATURE else {"adversarial_temperature": temperature}
+
+
 CASES = [
-    pytest.param(name, options | {"adversarial_temperature": temperature}, id=f"{name}-{options}-{temperature}")
+    pytest.param(name, options | temperature_of(name, temperature), id=f"{name}-{options}-{temperature}")
     for name in LOSSES
     for options in FORMS.get(name, [{}])
     for temperature in ((0.0,) if name in WITHOUT_TEMPERATURE else (0.0, 0.7))
 ]
 losses = pytest.mark.parametrize(("name", "options"), CASES)
 # A stopped gradient differs from the numeric one on purpose.
-SMOOTH = [case for case in CASES if case.values[1]["adversarial_temperature"] == 0.0]
+SMOOTH = [case for case in CASES if not case.values[1].get("adversarial_temperature")]
 SMOOTH = [case for case in SMOOTH if not case.values[1].get("detach")]
 # The printed equations use the substitution score without the margin in one place; a hinge has it between two scores.
 MARGIN_EVERYWHERE = [case for case in CASES if case.values[1].get("form") != "paper" and case.values[0] != "hinge"]
@@ -45,17 +53,22 @@ def batch(rows: int = 4, negatives: int = 5, known: float = 0.3, seed: int = 0) 
     return scores, mask, torch.rand(rows, generator=generator, dtype=torch.float64) + 0.1
 
 
-def call(loss: LogSigmoid, scores: Scores, known: Tensor, weight: Tensor) -> LossTerms:
+def call(loss: Loss, scores: Scores, known: Tensor, weight: Tensor) -> LossTerms:
     """The terms; where the loss asks for it, with a proposal that is uniform over twenty entities."""
     proposal = torch.full_like(scores.negative.detach(), -log(20.0)) if loss.needs_proposal else None
     return loss(scores, known, weight, proposal)
 
 
-def run(loss: LogSigmoid, scores: Scores, known: Tensor, weight: Tensor) -> tuple[LossTerms, list[Tensor]]:
+def run(loss: Loss, scores: Scores, known: Tensor, weight: Tensor) -> tuple[LossTerms, list[Tensor]]:
     """Terms, and the gradients of the total for the scores that take part."""
     terms = call(loss, scores, known, weight)
-    grads = torch.autograd.grad(terms.total, list(scores), allow_unused=True, materialize_grads=True)
+    grads = torch.autograd.grad(sum_of(terms), list(scores), allow_unused=True, materialize_grads=True)
     return terms, list(grads)
+
+
+def pressing(terms: LossTerms) -> Tensor:
+    """The term of the negatives; all of a loss that does not come apart."""
+    return terms.get("negative", sum_of(terms))
 
 
 def finite(*tensors: Tensor) -> bool:
@@ -65,10 +78,12 @@ def finite(*tensors: Tensor) -> bool:
 @losses
 def test_total_is_the_sum_of_finite_scalars(name, options):
     terms, grads = run(LOSSES[name](margin=2.0, **options), *batch())
-    assert all(term.shape == () for term in terms)
-    assert finite(*terms, *grads)
-    torch.testing.assert_close(terms.total, terms.positive + terms.negative + terms.substitution)
-    assert min(term.item() for term in terms) >= 0.0
+    assert tuple(terms) == LOSSES[name].terms
+    assert set(LOSSES[name].unweighted) <= set(terms)
+    assert all(term.shape == () for term in terms.values())
+    assert finite(*terms.values(), *grads)
+    assert sum_of(terms).item() == pytest.approx(sum(term.item() for term in terms.values()))
+    assert min(term.item() for term in terms.values()) >= 0.0
 
 
 @pytest.mark.parametrize(("name", "options"), SMOOTH)
@@ -78,7 +93,7 @@ def test_gradients(name, options):
     inputs = tuple(scores) if loss.needs_substitution else (scores.positive, scores.negative)
 
     def total(positive: Tensor, negative: Tensor, substitution: Tensor | None = None) -> Tensor:
-        return call(loss, Scores(positive, negative, substitution), known, weight).total
+        return sum_of(call(loss, Scores(positive, negative, substitution), known, weight))
 
     assert torch.autograd.gradcheck(total, inputs)
 
@@ -98,8 +113,8 @@ def test_pushes_positives_up_and_unmasked_negatives_down(name, options):
 def test_extreme_masks(name, options, known, negatives):
     scores, mask, weight = batch(negatives=negatives, known=known)
     terms, grads = run(LOSSES[name](margin=1.0, **options), scores, mask, weight)
-    assert finite(*terms, *grads)
-    assert (terms.negative == 0) == (known == 1.0)
+    assert finite(*terms.values(), *grads)
+    assert (pressing(terms) == 0) == (known == 1.0)
     if known == 1.0:
         assert not grads[1].any()
 
@@ -108,14 +123,13 @@ def test_extreme_masks(name, options, known, negatives):
 def test_without_negatives_only_the_positives_count(name, options):
     scores, mask, weight = batch(negatives=0)
     terms, grads = run(LOSSES[name](margin=1.0, **options), scores, mask, weight)
-    assert terms.negative == terms.substitution == 0
+    assert pressing(terms) == terms.get("substitution", 0) == 0
     assert finite(*grads)
     if name in COMPARING:
-        assert terms.positive == 0
         return
-    assert terms.positive > 0
+    assert terms["positive"] > 0
     full = LOSSES[name](margin=1.0, **options)(batch()[0]._replace(positive=scores.positive), batch()[1], weight)
-    torch.testing.assert_close(terms.positive, full.positive)
+    torch.testing.assert_close(terms["positive"], full["positive"])
 
 
 @losses
@@ -125,13 +139,13 @@ def test_one_row_masked_throughout_is_silent(name, options):
     known[2] = True
     loss = LOSSES[name](margin=1.0, **options)
     terms, grads = run(loss, scores, known, weight)
-    assert finite(*terms, *grads)
+    assert finite(*terms.values(), *grads)
     assert not grads[1][2].any()
     assert grads[1][[0, 1, 3]].any()
     wild = scores.negative.detach().clone()
     wild[2] = torch.tensor([1e30, -1e30, 0.0, 700.0, -700.0])
     again, grads = run(loss, scores._replace(negative=wild.requires_grad_()), known, weight)
-    assert torch.equal(again.negative, terms.negative)
+    assert torch.equal(pressing(again), pressing(terms))
     assert finite(*grads)
 
 
@@ -141,16 +155,19 @@ def test_large_scores_stay_finite(name, options, size):
     scores, known, weight = batch()
     big = Scores(*(torch.sign(part.detach()).mul(size).float().requires_grad_() for part in scores))
     terms, grads = run(LOSSES[name](margin=9.0, **options), big, known, weight.float())
-    assert finite(*terms, *grads)
+    assert finite(*terms.values(), *grads)
 
 
 @losses
 def test_only_ratios_of_weights_matter(name, options):
     scores, known, weight = batch()
     loss = LOSSES[name](**options)
-    for a, b in zip(call(loss, scores, known, weight), call(loss, scores, known, 17.0 * weight), strict=True):
+    for a, b in zip(
+        call(loss, scores, known, weight).values(), call(loss, scores, known, 17.0 * weight).values(), strict=True
+    ):
         torch.testing.assert_close(a, b)
-    assert call(loss, scores, known, weight).negative != call(loss, scores, known, weight.flip(0)).negative
+    flipped = call(loss, scores, known, weight.flip(0))
+    assert pressing(call(loss, scores, known, weight)) != pressing(flipped)
 
 
 @losses
@@ -160,7 +177,7 @@ def test_order_of_rows_and_negatives_does_not_matter(name, options):
     loss = LOSSES[name](margin=1.0, **options)
     shuffled = Scores(scores.positive[rows], *(part[rows][:, columns] for part in scores[1:]))
     moved = call(loss, shuffled, known[rows][:, columns], weight[rows])
-    for a, b in zip(call(loss, scores, known, weight), moved, strict=True):
+    for a, b in zip(call(loss, scores, known, weight).values(), moved.values(), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -169,8 +186,8 @@ def test_adding_a_margin_is_adding_to_every_score(name, options):
     scores, known, weight = batch()
     moved = Scores(*(part + 3.0 for part in scores))
     for a, b in zip(
-        call(LOSSES[name](margin=3.0, **options), scores, known, weight),
-        call(LOSSES[name](**options), moved, known, weight),
+        call(LOSSES[name](margin=3.0, **options), scores, known, weight).values(),
+        call(LOSSES[name](**options), moved, known, weight).values(),
         strict=True,
     ):
         torch.testing.assert_close(a, b)
@@ -190,6 +207,19 @@ def test_most_pull_is_reached_and_never_passed(name, options):
     unmasked = torch.zeros_like(scores.negative, dtype=torch.bool)
     high = Scores(scores.positive - 60.0, scores.negative + 60.0, scores.substitution)
     for some, tight in ((scores, False), (high, True)):
-        pull = torch.autograd.grad(call(loss, some, unmasked, weight).total, some.negative)[0].abs().sum().item()
+        pull = torch.autograd.grad(sum_of(call(loss, some, unmasked, weight)), some.negative)[0].abs().sum().item()
         assert pull <= loss.most_pull * (1 + 1e-12)
         assert not tight or pull == pytest.approx(loss.most_pull)
+
+
+@losses
+def test_terms_that_do_not_depend_on_the_weights(name, options):
+    """A sampler's factors on the weights change the others, and must not be lost by the scaling to the sum 1."""
+    scores, known, weight = batch()
+    loss = LOSSES[name](**options)
+    terms, other = call(loss, scores, known, weight), call(loss, scores, known, weight.flip(0))
+    assert {key for key in terms if terms[key] == other[key]} == set(loss.unweighted)
+
+
+def test_no_loss_is_another_one():
+    assert all(kind.__mro__[1] is Loss for kind in LOSSES.values())

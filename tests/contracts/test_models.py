@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from eans.compatibility import can
 from eans.errors import UsageError
 from eans.graph import SIDES, Side, column
-from eans.kernels import reference
+from eans.kernels import blocks
 from eans.models import MODELS, Model, TransD, TransR
+from eans.models.query import substitution_queries
+from eans.types import Capability
 
 ENTITIES, RELATIONS, DIM = 7, 3, 5
 CASES = [pytest.param(name, {}, id=name) for name in MODELS] + [
@@ -207,10 +211,10 @@ def test_relations(name, options, triples):
 
 @models
 def test_relations_with_gradients(name, options, triples):
-    """The same numbers as a matrix product, or a refusal that names the models that have it."""
+    """The same numbers as a matrix product, or an error that says what the model lacks."""
     model = build(name, options)
     if name not in ("distmult", "complex", "simple", "rescal") or options.get("bounded"):
-        with pytest.raises(UsageError, match=r"loss\.relation_weight"):
+        with pytest.raises(UsageError, match=r"is not linear in the relation$|through a bounded function$"):
             model.relation_scores(model.triple_rows(triples))
         return
     scores = model.relation_scores(model.triple_rows(triples))
@@ -246,7 +250,7 @@ def test_training_scores_without_substitution(name, options, side, triples, enti
 
 @pytest.mark.parametrize("name", DISTANCES)
 def test_distances_refuse_dropout(name):
-    with pytest.raises(UsageError, match=rf"model '{name}' compares by a distance, .* train\.dropout"):
+    with pytest.raises(UsageError, match=f"model '{name}' compares by a distance, not by a dot product$"):
         build(name, {}).dropout(6, 0.5, torch.Generator())
 
 
@@ -300,8 +304,8 @@ def test_substitution_is_an_ordinary_triple_of_the_extra_relation(name, options,
 @models
 def test_dot_products_fold_the_two_directions(name, options):
     model = build(name, options)
-    assert len(model.substitution_queries(model.entity[:2], "one-way")) == 1
-    assert len(model.substitution_queries(model.entity[:2], "symmetric")) == (1 if model.comparison == "dot" else 2)
+    assert len(substitution_queries(model, model.entity[:2], "one-way")) == 1
+    assert len(substitution_queries(model, model.entity[:2], "symmetric")) == (1 if model.comparison == "dot" else 2)
 
 
 def test_symmetric_complex_substitution_ignores_the_imaginary_part(triples, entities):
@@ -416,7 +420,7 @@ def test_blocks_make_no_difference(name, rows, triples, entities, monkeypatch):
     """Candidates that depend on the relation are made a block at a time, forwards and backwards."""
     results = []
     for numbers in (1 << 20, rows * entities.shape[1] * DIM):
-        monkeypatch.setitem(reference.BLOCK_ELEMENTS, "cpu", numbers)
+        monkeypatch.setitem(blocks.BLOCK_ELEMENTS, "cpu", numbers)
         model = build(name, {})
         scores = model.training_scores(triples, "head", entities, "symmetric")
         sum(part.square().sum() for part in scores).backward()
@@ -428,7 +432,7 @@ def test_blocks_make_no_difference(name, rows, triples, entities, monkeypatch):
 @pytest.mark.parametrize("name", MODELS)
 def test_no_tensor_of_all_candidates(name, meter, monkeypatch):
     """Nothing of the size [batch, negatives, dim] is made, let alone kept for the backward pass."""
-    monkeypatch.setitem(reference.BLOCK_ELEMENTS, "cpu", 1 << 12)
+    monkeypatch.setitem(blocks.BLOCK_ELEMENTS, "cpu", 1 << 12)
     batch, negatives, dim = 64, 32, 8
     model = MODELS[name](30, 3, dim)
     generator = torch.Generator().manual_seed(0)
@@ -467,7 +471,7 @@ def test_total_score_is_the_sum_over_all_triples(name, options):
     model = build(name, options)
     if name not in ("distmult", "simple"):
         with pytest.raises(
-            UsageError, match=f"model '{name}' has no closed form .* use model.name 'distmult'"
+            UsageError, match=f"model '{name}' has no closed form of the sum over all triples$"
         ) as caught:
             model.total_score()
         assert "\n" not in str(caught.value)
@@ -488,3 +492,20 @@ def test_bounded_scores_stay_within_their_bounds(triples):
         model = MODELS[name](7, 3, 5, 50.0, bounded=True, score_scale=2.0, score_shift=0.5)
         scores = model.score_all(triples, "tail")
         assert -1.5 <= scores.min() < scores.max() <= 2.5
+
+
+@models
+def test_capabilities_are_what_is_declared(name, options, triples):
+    """What a model declares can be called; what it does not declare says so."""
+    model = build(name, options)
+    rows = model.triple_rows(triples)
+    calls = {
+        Capability.DOT_PRODUCT: lambda: model.products_with_all([]),
+        Capability.LINEAR_IN_RELATION: lambda: model.relation_query(rows.head, rows.tail),
+        Capability.CLOSED_FORM_SUM: model.total_score,
+    }
+    for capability, call in calls.items():
+        with nullcontext() if can(model, [capability]) else pytest.raises(UsageError, match=capability.value):
+            call()
+    plain = model.candidate_table().data_ptr() == model.entity.data_ptr()
+    assert can(model, [Capability.UNBOUNDED_ROWS]) == plain

@@ -28,14 +28,14 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "frequency": [
         {},
-        {"frequency_power": 0.5},
+        {"power": 0.5},
         {"counted_in": "place"},
-        {"counted_in": "place", "frequency_power": 0.0},
+        {"counted_in": "place", "power": 0.0},
     ],
     "nscaching": [
         {},
-        {"cache_size": 21, "cache_candidates": 9, "cache_draw": "importance", "cache_update": "top"},
-        {"cache_size": 20, "cache_candidates": 30, "cache_draw": "top", "cache_lazy": 1},
+        {"size": 21, "candidates": 9, "draw": "importance", "update": "top"},
+        {"size": 20, "candidates": 30, "draw": "top", "lazy": 1},
     ],
 }
 CASES = [(name, options) for name, kind in SAMPLERS.items() if kind.draws for options in OPTIONS.get(name, [{}])]
@@ -49,7 +49,7 @@ both_sides = pytest.mark.parametrize("side", SIDES)
 
 def always_the_same(options: dict[str, Any]) -> bool:
     """Draws that no random number decides."""
-    return options.get("cache_draw") == "top"
+    return options.get("draw") == "top"
 
 
 def reaches_all(name: str, options: dict[str, Any]) -> bool:
@@ -184,7 +184,7 @@ def test_small_graphs(name, options, entities, side, make_graph):
 @pytest.mark.parametrize("policy", ["mask", "resample", "keep"])
 def test_draws_can_be_recorded(name, options, side, policy, make_graph, no_waiting, monkeypatch):
     """Nothing in a draw waits for a GPU."""
-    monkeypatch.setattr(base, "may_look_at", lambda _: False)  # as on a GPU
+    monkeypatch.setattr(base, "can_branch_on", lambda _: False)  # as on a GPU
     graph = make_graph(30)
     sampler, generator = SAMPLERS[name](graph, 8, false_negatives=policy, uniform_share=0.2, **options), seeded()
     with no_waiting:
@@ -198,7 +198,8 @@ def test_probabilities_add_up_or_are_refused(name, options, side, share, make_gr
     graph = make_graph(30)
     sampler = SAMPLERS[name](graph, 8, uniform_share=share, **options)
     everything = torch.arange(30).expand(len(graph.train), -1)
-    if type(sampler).log_density is Sampler.log_density:
+    assert sampler.knows_proposal == (type(sampler).log_density is not Sampler.log_density)
+    if not sampler.knows_proposal:
         with pytest.raises(UsageError, match="does not know the probability of its draws"):
             sampler.log_proposal(graph.train, side, everything)
         return
@@ -236,6 +237,21 @@ def test_the_rules_differ_on_these_graphs(hub_graph):
         ids = torch.tensor([hub_graph.entities.id(f"e{i}") for i in entities[0].tolist()])[None]
         sampler.draw = lambda *_, ids=ids: ids
         assert sampler.sample(triple, "tail", seeded()).known_true.sum() == labelled, (head, rule)
+
+
+@pytest.mark.parametrize(("negatives", "threshold"), [(2, 11.0573), (20, 15.4401), (256, 22.3457), (1024, 27.3208)])
+def test_how_many_answers_make_repeats_false(negatives: int, threshold: float) -> None:
+    """``10 N**0.145``: entity k has k answers; of N equal draws all but the last are labelled from there on."""
+    names = [f"e{i:02}" for i in range(40)]
+    graph = KnowledgeGraph.from_labels([(names[h], "r", names[t]) for h in range(40) for t in range(h)])
+    heads = torch.tensor([graph.entities.id(name) for name in names[1:]])
+    triples = torch.stack([heads, torch.zeros_like(heads), torch.full_like(heads, graph.entities.id(names[0]))], 1)
+    sampler = SAMPLERS["uniform"](graph, negatives, known_true="repeats")
+    assert sampler.repeats_from == pytest.approx(threshold, rel=1e-5)
+    last = torch.full((len(heads), negatives), graph.entities.id(names[39]))  # answers none of them
+    sampler.draw = lambda *_: last  # type: ignore[method-assign]
+    labelled = sampler.sample(triples, "tail", seeded()).known_true.sum(1)
+    assert labelled.tolist() == [negatives - 1 if answers >= threshold else 0 for answers in range(1, 40)]
 
 
 def test_a_single_draw_cannot_repeat(hub_graph):
@@ -286,7 +302,7 @@ def test_resample_for_all_rows_and_rounds_at_once(name, options, side, hub_graph
     sampler = SAMPLERS[name](hub_graph, 20, false_negatives="resample", **options)
     masked = SAMPLERS[name](hub_graph, 20, **options).sample(hub_graph.train, side, seeded(4))
     usual = sampler.sample(hub_graph.train, side, seeded(4))
-    monkeypatch.setattr(base, "may_look_at", lambda _: False)
+    monkeypatch.setattr(base, "can_branch_on", lambda _: False)
     sample = sampler.sample(hub_graph.train, side, seeded(4))
     assert sample.known_true.tolist() == brute_labels(hub_graph, hub_graph.train, side, sample.entities, "exact")
     assert torch.equal(sample.entities[~masked.known_true], masked.entities[~masked.known_true])
@@ -299,7 +315,7 @@ def test_resample_for_all_rows_and_rounds_at_once(name, options, side, hub_graph
 @pytest.mark.parametrize("looks", [True, False])
 def test_what_is_drawn_again_is_for_the_same_positive(looks, make_graph, monkeypatch):
     """Blocks of a line: draws stay in that of their positive, the first as well as the later ones."""
-    monkeypatch.setattr(base, "may_look_at", lambda _: looks)
+    monkeypatch.setattr(base, "can_branch_on", lambda _: looks)
     graph = make_graph(60)
     sampler = SAMPLERS["eans"](graph, 30, false_negatives="resample", clusters=6, proposal="block", sigma=5.0)
     sample = sampler.sample(graph.train, "tail", seeded(1))
@@ -324,7 +340,7 @@ def test_resampling_ends_when_nothing_is_left_to_replace(monkeypatch):
 @pytest.mark.parametrize("looks", [True, False])
 def test_resample_gives_up_and_labels_what_is_left(name, options, looks, monkeypatch):
     """Every entity answers the query, so no true negative exists."""
-    monkeypatch.setattr(base, "may_look_at", lambda _: looks)
+    monkeypatch.setattr(base, "can_branch_on", lambda _: looks)
     graph = KnowledgeGraph.from_labels([("a", "r", t) for t in "abc"])
     sample = SAMPLERS[name](graph, 4, false_negatives="resample", **options).sample(graph.train, "tail", seeded())
     assert sample.known_true.all()

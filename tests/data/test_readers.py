@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eans.data import load_folder
+from eans.data import load_folder, read_triples
 from eans.data.readers import text_sha256
 from eans.errors import DataError, UsageError
 from eans.graph import SPLITS, KnowledgeGraph
@@ -295,6 +296,69 @@ def test_folder_that_is_none(tmp_path):
         load_folder(path)
     with pytest.raises(DataError, match="cannot be read"):
         load_folder("x" * 5000)
+
+
+def test_what_stands_in_the_place_of_a_file(tmp_path):
+    folder = write(tmp_path / "toy", GOOD | DICTS)
+    for name in ("train.txt", "test.txt", "entities.dict"):
+        path = folder / name
+        content = path.read_bytes()
+        for what, make in (
+            ("is a folder", path.mkdir),
+            ("is a FIFO", lambda path=path: os.mkfifo(path)),
+            ("is a link to /no/where, which is not there", lambda path=path: path.symlink_to("/no/where")),
+            (f"is a link to {name}, which is not there", lambda path=path, name=name: path.symlink_to(name)),
+            ("is a device or socket", lambda path=path: path.symlink_to("/dev/null")),
+        ):
+            path.unlink()
+            make()
+            with pytest.raises(DataError) as caught:
+                load_folder(folder)
+            assert str(caught.value) == f"{path}: {what}; put a file in its place, or remove it"
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            else:
+                path.rmdir()
+            path.write_bytes(content)
+    (tmp_path / "link").symlink_to("toy")
+    assert len(load_folder(tmp_path / "link").train) == 1
+    (folder / "train.txt").rename(tmp_path / "elsewhere")
+    (folder / "train.txt").symlink_to(tmp_path / "elsewhere")
+    assert len(load_folder(folder).train) == 1
+
+
+def test_what_stands_in_the_place_of_the_folder(tmp_path):
+    (tmp_path / "link").symlink_to("/no/where")
+    with pytest.raises(DataError, match=r"/link: is a link to /no/where, which is not there; correct the link$"):
+        load_folder(tmp_path / "link")
+    (tmp_path / "recipe.toml").write_text("")
+    with pytest.raises(
+        DataError, match=r"recipe\.toml: is a TOML file, not a folder with a graph; a recipe is given without"
+    ):
+        load_folder(tmp_path / "recipe.toml")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_triples_of_a_file_by_the_ids_of_a_graph(tmp_path, packed):
+    graph = load_folder(write(tmp_path / "toy", GOOD))
+    path = tmp_path / ("new.tsv.gz" if packed else "new.tsv")
+
+    def read(content):
+        path.write_bytes(gzip.compress(content) if packed else content)
+        return read_triples(path, graph)
+
+    assert read(b"\xef\xbb\xbfc\tr\ta\r\nb\tr\tb").tolist() == [[2, 0, 0], [1, 0, 1]]
+    for content, message in (
+        (b"a\tr\tb\na\tr\tB\n", ":2: unknown entity 'B'; did you mean 'b'?"),
+        (b"a\tq\tb\n", ":1: unknown relation 'q'"),
+        (b"a\tr\n", f":1: {HRT} 2; {TAB}"),
+        (b"a\t\tb\n", f":1: empty relation; {FILL}"),
+        (b"", f": {EMPTY}"),
+    ):
+        with pytest.raises(DataError) as caught:
+            read(content)
+        assert str(caught.value) == f"{path}{message}"
+    assert graph.num_entities == 3
 
 
 def test_unknown_split_in_require(tmp_path):

@@ -1,7 +1,9 @@
 """Graphs from disk: folders of triples, and benchmarks by name."""
 
+from eans.data.checks import check_test
 from eans.data.download import Progress
-from eans.data.readers import load_folder
+from eans.data.findings import Finding
+from eans.data.readers import load_folder, read_triples
 from eans.data.registry import (
     Dataset,
     DatasetInfo,
@@ -21,11 +23,13 @@ from eans.data.registry import (
 __all__ = [
     "Dataset",
     "DatasetInfo",
+    "Finding",
     "Progress",
     "Sizes",
     "Source",
     "bundled_name",
     "cache_folder",
+    "check_test",
     "datasets",
     "get",
     "info",
@@ -33,5 +37,6 @@ __all__ = [
     "is_registered",
     "load",
     "load_folder",
+    "read_triples",
     "sizes",
 ]

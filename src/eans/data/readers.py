@@ -12,6 +12,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
+import stat
 import zlib
 from array import array
 from collections.abc import Collection, Iterator
@@ -22,7 +24,9 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from eans.errors import DataError, UsageError, did_you_mean
+from eans.arguments import choice
+from eans.errors import DataError, did_you_mean
+from eans.files import path_text
 from eans.graph import SPLITS, KnowledgeGraph, Split, Vocabulary
 
 SUFFIXES = (".txt", ".tsv", ".txt.gz", ".tsv.gz")
@@ -53,8 +57,7 @@ def load_folder(
     """
     folder = Path(path)
     for split in require:
-        if split not in SPLITS:
-            raise UsageError(f"unknown split '{split}'{did_you_mean(split, SPLITS)} (train, valid or test)")
+        choice("split", split, SPLITS)
     files = find_splits(folder)
     for split in SPLITS:  # before reading anything: a missing file should not cost a long read first
         if split not in files and (split in require or split == "train"):
@@ -63,19 +66,31 @@ def load_folder(
     relations = _numbering(folder, "relations", "relation", use_dicts)
     triples = {split: _read_triples(files.get(split), entities, relations) for split in SPLITS}
     return KnowledgeGraph(
-        name or folder.resolve().name, entities.vocabulary(), relations.vocabulary(), *(triples[s] for s in SPLITS)
+        name or path_text(folder.resolve().name),
+        entities.vocabulary(),
+        relations.vocabulary(),
+        *(triples[s] for s in SPLITS),
     )
 
 
 def find_splits(folder: Path) -> dict[Split, Path]:
     """The file of each split that `folder` holds; two files for one split are an error."""
     with _io_errors(folder):
+        if folder.is_symlink() and not folder.exists():
+            raise DataError(f"{folder}: {_what_else(folder)}; correct the link")
         if not folder.exists():
             raise DataError(f"{folder}: no such folder; check the path")
+        if not folder.is_dir() and folder.suffix == ".toml":
+            raise DataError(f"{folder}: is a TOML file, not a folder with a graph; a recipe is given without --data")
         if not folder.is_dir():
             raise DataError(f"{folder}: is a file; give the folder that holds it, with a train file")
         found = {split: _find(folder, split, SUFFIXES) for split in SPLITS}
     return {split: path for split, path in found.items() if path is not None}
+
+
+def read_triples(path: Path, graph: KnowledgeGraph) -> Tensor:
+    """The triples ``[n, 3]`` of one file, plain or gzip-compressed, by the ids of a graph; it must have all labels."""
+    return _read_triples(path, _Known(graph.entities), _Known(graph.relations))
 
 
 def missing_split(folder: Path, split: Split) -> DataError:
@@ -121,6 +136,19 @@ class _Numbering(dict[bytes, int]):
         return Vocabulary((label.decode() for label in sorted(self, key=self.__getitem__)), self.kind)
 
 
+class _Known(_Numbering):
+    """The numbering of a vocabulary, to which nothing can be added."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary.kind)
+        self.labels = vocabulary
+        self.update((label.encode(), index) for index, label in enumerate(vocabulary))
+
+    def __missing__(self, label: bytes) -> int:
+        text = _decode(label, self.kind)
+        raise _RefusedError(f"unknown {self.kind} {_quote(text)}{did_you_mean(text, self.labels)}")
+
+
 def _decode(label: bytes, what: str) -> str:
     if not label:
         raise _RefusedError(f"empty {what}; give it a label or delete the line")
@@ -148,7 +176,8 @@ def _read_triples(path: Path | None, entities: _Numbering, relations: _Numbering
 
 
 def _numbering(folder: Path, stem: str, kind: str, use_dicts: bool) -> _Numbering:
-    path = _find(folder, stem, DICT_SUFFIXES) if use_dicts else None
+    with _io_errors(folder):
+        path = _find(folder, stem, DICT_SUFFIXES) if use_dicts else None
     return _Numbering(kind) if path is None else _read_dict(path, kind)
 
 
@@ -214,11 +243,24 @@ def _explain(line: bytes, columns: tuple[str, ...], problem: Exception) -> str:
 
 
 def _find(folder: Path, stem: str, suffixes: tuple[str, ...]) -> Path | None:
-    found = [path for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
+    found = [path for suffix in suffixes if os.path.lexists(path := folder / f"{stem}{suffix}")]
+    for path in found:
+        if not path.is_file():
+            raise DataError(f"{path}: {_what_else(path)}; put a file in its place, or remove it")
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
         raise DataError(f"{folder}: {names} are both present; keep one of them")
     return found[0] if found else None
+
+
+def _what_else(path: Path) -> str:
+    """What stands in the place of a file, or of a folder."""
+    if path.is_symlink() and not path.exists():
+        return f"is a link to {path.readlink()}, which is not there"
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        return "is a folder"
+    return "is a FIFO" if stat.S_ISFIFO(mode) else "is a device or socket"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

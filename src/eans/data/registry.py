@@ -8,16 +8,21 @@ same triples, with the same ids, on every machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from platformdirs import user_cache_dir
 
+from eans.arguments import shown
+from eans.data.checks import check
 from eans.data.download import Progress, fetch
+from eans.data.findings import Finding
 from eans.data.readers import find_splits, load_folder, missing_split, text_sha256
-from eans.errors import DataError, UsageError, did_you_mean
+from eans.errors import DataError, EansWarning, UsageError, did_you_mean
+from eans.files import path_text
 from eans.graph import SPLITS, KnowledgeGraph, Split
 
 PUBLIC_COPIES = "https://raw.githubusercontent.com/DeepGraphLearning/KnowledgeGraphEmbedding/master/data"
@@ -157,14 +162,29 @@ def datasets() -> tuple[Dataset, ...]:
     return (*map(_bundled, folders), *DOWNLOADS)
 
 
-def load(name_or_path: str | Path, *, download: bool = True, progress: Progress | None = None) -> KnowledgeGraph:
+def load(
+    name_or_path: str | Path,
+    *,
+    download: bool = True,
+    strict: bool = False,
+    progress: Progress | None = None,
+    report: Callable[[Finding], None] | None = None,
+) -> KnowledgeGraph:
     """Load a graph by name, or from a folder of train, valid and test files, of which the last two may be missing.
+
+    The files of a folder are checked for what is probably a mistake: duplicate triples, triples of test that are in
+    train, a header line, columns in another order, labels that look the same, files that are not read, and more. A
+    graph with a name is as it was published, and is not checked.
 
     Args:
         name_or_path: a string that is a registered name means that graph; anything else is a folder.
         download: whether a benchmark that is not on this machine may be downloaded.
+        strict: whether a finding of the checks is a `DataError`.
         progress: told of the bytes of a download as ``progress(file, done, total)``.
+        report: called with each finding; without it they are warnings, `EansWarning`.
     """
+    if not isinstance(name_or_path, str | Path):
+        raise UsageError(f"a dataset is given by its name or the path of a folder, got {shown(name_or_path)}")
     if isinstance(name_or_path, str) and is_registered(name_or_path):
         folder = get(name_or_path, download=download, progress=progress)
         # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.
@@ -175,7 +195,17 @@ def load(name_or_path: str | Path, *, download: bool = True, progress: Progress 
         raise _unknown(str(name_or_path))
     # A graph of one's own may have nothing held out.
     graph = load_folder(name_or_path, require=())
-    return replace(graph, source=str(Path(name_or_path).resolve()))
+    folder = Path(name_or_path)
+    findings = check(graph, folder, find_splits(folder))
+    if strict and findings:
+        more = f" (and {len(findings) - 1} more, which are shown without strict)" if len(findings) > 1 else ""
+        raise DataError(f"{findings[0].message}{more}")
+    for finding in findings:
+        if report is not None:
+            report(finding)
+        else:
+            warnings.warn(finding.message, EansWarning, stacklevel=2)
+    return replace(graph, source=path_text(folder.resolve()))
 
 
 def get(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:
@@ -213,7 +243,7 @@ def sizes(name_or_path: str) -> Sizes:
     published = _lookup(name_or_path).sizes if is_registered(name_or_path) else None
     if published is not None:
         return published
-    graph = load(name_or_path)
+    graph = load(name_or_path, report=lambda _: None)  # whoever goes on to use it is told
     return Sizes(graph.num_entities, graph.num_relations, *(len(graph.split(split)) for split in SPLITS))
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from eans.api import choose_device
+from eans.arguments import whole
 from eans.batches import BatchStream, Purpose, mix
-from eans.errors import UsageError
+from eans.devices import choose_device
 from eans.graph import SIDES, KnowledgeGraph, Side, TripleIndex, column
 from eans.recipes.build import build_trainer
 from eans.runs import RunFolder
@@ -40,8 +40,7 @@ class Analyst:
     """
 
     def __init__(self, trainer: Trainer, graph: KnowledgeGraph, batches: int = BATCHES) -> None:
-        if batches < 1:
-            raise UsageError(f"an analysis needs at least 1 batch, got {batches}")
+        batches = whole("batches", batches, least=1)
         self.trainer = trainer
         self.generator = torch.Generator(trainer.device)
         # The same probe whatever the seed of training: runs are looked at alike.
@@ -250,7 +249,7 @@ def separation(group: Tensor, other: Tensor) -> float | None:
 
 def analyse_run(path: str | Path, *, batches: int = BATCHES, device: str = "auto") -> dict[str, Any]:
     """`Analyst.analyse` for a run folder, model and sampler as its last checkpoint has them; it is only read."""
-    folder = RunFolder.open(Path(path))
+    folder = RunFolder.open(path)
     if not folder.checkpoint_file.is_file():
         raise folder.no_weights()
     graph = folder.graph()

@@ -1,4 +1,4 @@
-"""Looking at a sampler while a model trains: how hard, how wrong, how varied and how dear its negatives are.
+"""Measuring a sampler while a model trains: how hard, how false, how varied and how expensive its negatives are.
 
 A look draws negatives for a fixed probe of training triples, on both sides, and scores them. It has random numbers of
 its own, the same ones in every look, so numbers change with the model and the sampler alone; training never notices.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,21 @@ import torch
 from torch import Tensor
 
 from eans import kernels
-from eans.api import choose_device, choose_recipe
+from eans.arguments import whole
 from eans.batches import Purpose, mix
-from eans.errors import UsageError
+from eans.devices import choose_device
 from eans.fitting import due
-from eans.graph import SIDES, KnowledgeGraph, Side, TripleIndex, column
+from eans.graph import SIDES, KnowledgeGraph, TripleIndex, column
 from eans.inspection.records import Inspection, Look
-from eans.losses import LossTerms
+from eans.objective import total
+from eans.phases import phase
+from eans.progress import Told, of_one, one_of, shown
 from eans.recipes import Recipe
 from eans.recipes.build import build_trainer
+from eans.recipes.choosing import choose_recipe
 from eans.runs import RunFolder
 from eans.training import Trainer
+from eans.types import Side
 
 PROBE = 2048  # triples
 LOOKS = 10  # on the way, unless told otherwise
@@ -36,8 +39,6 @@ WARM_UP = 8  # steps that no clock counts: kernels compile, a GPU records
 CLOCKED = 50  # steps after a finished run, unless that takes longer than
 PATIENCE = 5.0  # seconds
 DRAWINGS = 7  # timed drawings of negatives; their median counts
-
-Progress = Callable[[int, int], None]
 
 
 class Inspector:
@@ -50,8 +51,7 @@ class Inspector:
     """
 
     def __init__(self, trainer: Trainer, graph: KnowledgeGraph, probe: int = PROBE) -> None:
-        if probe < 1:
-            raise UsageError(f"a probe needs at least 1 triple, got {probe}")
+        probe = whole("probe", probe, least=1)
         self.trainer = trainer
         self.generator = torch.Generator(trainer.device)
         # The same probe whatever the seed of training: runs are looked at alike.
@@ -81,7 +81,7 @@ class Inspector:
             step=self.trainer.completed,
             gap=share("gap", unmasked),
             above=share("above", unmasked),
-            idle=share("idle", unmasked),
+            idle=share("idle", unmasked) if self.trainer.loss.most_pull is not None else None,
             masked=1.0 - unmasked / draws if draws else None,
             known=share("known"),
             held_out=share("held_out") if self.unused is not None else None,
@@ -106,10 +106,10 @@ class Inspector:
         negative = scores.negative.detach().requires_grad_()
         with torch.enable_grad():
             weight = torch.ones_like(scores.positive)
-            terms: LossTerms = loss(scores._replace(negative=negative), masked, weight, proposal)
-            (pull,) = torch.autograd.grad(terms.total, negative)
+            terms = loss(scores._replace(negative=negative), masked, weight, proposal)
+            (pull,) = torch.autograd.grad(total(terms), negative)
         # The rows share a weight of one, so B times the gradient is that of a row by itself.
-        idle = pull.abs() * entities.numel() < IDLE * loss.most_pull
+        idle = pull.abs() * entities.numel() < IDLE * (loss.most_pull or 0.0)
         unmasked = ~masked
         difference = scores.negative - scores.positive[:, None]
         # The positive drawn as its own negative is not above itself, whatever two kernels round to.
@@ -165,7 +165,7 @@ def inspect_training(
     every: int | None = None,
     probe: int = PROBE,
     device: str = "auto",
-    progress: Progress | None = None,
+    progress: bool | Told = True,
 ) -> Inspection:
     """Train a resolved recipe and look at its sampler before the first step, on the way and at the end.
 
@@ -175,25 +175,40 @@ def inspect_training(
         every: steps between two looks; None for ten looks.
         probe: triples to look at.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        progress: hears (steps done, steps in all).
+        progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
+            nothing; or what to call with (steps done, steps in all).
     """
-    for name, value in (("steps", limit), ("every", every)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, got {value}")
-    trainer = build_trainer(recipe, graph, choose_device(device))
+    limit = whole("limit", limit, least=1) if limit is not None else None
+    every = whole("every", every, least=1) if every is not None else None
+    with shown(of_one(progress)) as report:
+        trainer = build_trainer(recipe, graph, choose_device(device))
+        return _inspect(recipe, graph, trainer, limit, every, probe, one_of(report, recipe.name))
+
+
+def _inspect(
+    recipe: Recipe,
+    graph: KnowledgeGraph,
+    trainer: Trainer,
+    limit: int | None,
+    every: int | None,
+    probe: int,
+    told: Told | None,
+) -> Inspection:
     last = min(limit or trainer.schedule.steps, trainer.schedule.steps)
     every = every or max(1, last // LOOKS)
     inspector = Inspector(trainer, graph, probe)
-    looks = [inspector.look()]
+    with phase("inspecting"):
+        looks = [inspector.look()]
     since, began = 0, _now(trainer.device)
     while trainer.completed < last:
         trainer.step()
-        if progress is not None:
-            progress(trainer.completed, last)
+        if told is not None:
+            told(trainer.completed, last)
         if due(trainer.completed, every) or trainer.completed == last:
             ms = 1e3 * (_now(trainer.device) - began) / (trainer.completed - since)
             trainer.check()
-            looks.append(inspector.look(ms))
+            with phase("inspecting"):
+                looks.append(inspector.look(ms))
             since, began = trainer.completed, _now(trainer.device)
         elif trainer.completed == WARM_UP:
             since, began = WARM_UP, _now(trainer.device)
@@ -210,7 +225,7 @@ def inspect_sampler(
     every: int | None = None,
     probe: int = PROBE,
     device: str = "auto",
-    progress: Progress | None = None,
+    progress: bool | Told = True,
     **settings: Any,
 ) -> Inspection:
     """Train as `train` would and look at the sampler on the way; see `Look` for what is measured.
@@ -220,25 +235,28 @@ def inspect_sampler(
         limit: stop after so many steps; the schedule stays that of the recipe.
         every: steps between two looks; None for ten looks.
         probe: how many training triples to look at.
-        progress: hears (steps done, steps in all).
+        progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
+            nothing; or what to call with (steps done, steps in all).
     """
     chosen = choose_recipe(graph, model, sampler, recipe, settings)
     return inspect_training(chosen, graph, limit=limit, every=every, probe=probe, device=device, progress=progress)
 
 
-def inspect_run(path: str | Path, *, probe: int = PROBE, device: str = "auto") -> Inspection:
+def inspect_run(path: str | Path, *, probe: int = PROBE, device: str = "auto", progress: bool = True) -> Inspection:
     """Look once at the model and the sampler of a run folder, as its last checkpoint has them.
 
     The folder is only read. Time is taken of a few more steps, in memory, that nobody keeps.
     """
-    folder = RunFolder.open(Path(path))
+    folder = RunFolder.open(path)
     recipe, graph = folder.recipe(), folder.graph()
     if not folder.checkpoint_file.is_file():
         raise folder.no_weights()
-    trainer = build_trainer(recipe, graph, choose_device(device))
-    folder.load_state(trainer)
-    inspector = Inspector(trainer, graph, probe)
-    look = replace(inspector.look(), step_ms=_step_ms(trainer))
+    with shown(progress):
+        trainer = build_trainer(recipe, graph, choose_device(device))
+        folder.load_state(trainer)
+        inspector = Inspector(trainer, graph, probe)
+        with phase("inspecting"):
+            look = replace(inspector.look(), step_ms=_step_ms(trainer))
     return Inspection(str(path), recipe, graph.name, str(trainer.device), len(inspector.triples), (look,))
 
 

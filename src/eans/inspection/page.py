@@ -12,8 +12,8 @@ from markupsafe import Markup, escape
 from eans._version import __version__
 from eans.figures import require_matplotlib
 from eans.inspection.charts import draw_charts
+from eans.progress import duration
 from eans.recipes.library import toml_value
-from eans.wording import duration
 
 TEMPLATE = "report.html.jinja"
 METRICS = (("mr", "MR"), ("mrr", "MRR"), ("hits@1", "Hits@1"), ("hits@3", "Hits@3"), ("hits@10", "Hits@10"))

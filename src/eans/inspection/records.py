@@ -26,9 +26,9 @@ class Look:
         gap: mean of ``s_ij - s_i``; the closer to zero or above, the harder.
         above: share with ``s_ij > s_i``.
         idle: share that hardly pulls: ``N |dL / ds_ij|`` below 0.01 of the most that a row's gradients can add up to
-            (`LogSigmoid.most_pull`). For the log-sigmoid loss with equal shares that is ``sigmoid(s_ij + margin) <
-            0.01``; self-adversarial and softmax weights multiply it by N times the weight. With a hinge it is those
-            that keep the margin.
+            (`Loss.most_pull`; None where the loss has no such bound). For the log-sigmoid loss with equal shares that
+            is ``sigmoid(s_ij + margin) < 0.01``; self-adversarial and softmax weights multiply it by N times the
+            weight. With a hinge it is those that keep the margin.
         masked: share that the loss leaves out.
         known: share of false negatives: the training graph holds the triple. The positive itself counts.
         held_out: share of false negatives that only valid or test hold; training never learns which.

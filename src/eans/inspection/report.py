@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eans.api import choose_device
+from eans.devices import choose_device
 from eans.evaluation import CATEGORIES, Metrics, Ranks, protocol, rank, relation_categories
+from eans.files import as_path, path_text
 from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, Split
 from eans.inspection.analysis import BATCHES, Analyst
 from eans.models import Model
+from eans.phases import phase
 from eans.prediction import predict
+from eans.progress import Report, one_of, shown
 from eans.recipes import Recipe, all_keys, load, names, to_toml
 from eans.recipes.build import build_trainer, resolve
-from eans.runs import RunFolder, read_metadata
+from eans.runs import RunFolder
 
-Progress = Callable[[str, int, int], None]
 MEGABYTE = 2**20
 MOST_DRAWS = 2_000_000  # that a CPU scores for the distributions
 EXAMPLES = 10
@@ -30,7 +30,7 @@ NO_CHANGES = {"data.name", "train.seed"}  # of a recipe: what a report says else
 
 
 def report_run(
-    path: str | Path, *, split: Split = "test", device: str = "auto", progress: Progress | None = None
+    path: str | Path, *, split: Split = "test", device: str = "auto", progress: bool | Report = True
 ) -> dict[str, Any]:
     """All numbers of a report on a run folder, which is only read; JSON can hold them.
 
@@ -40,9 +40,15 @@ def report_run(
         path: a run folder.
         split: what the relations and the examples are about; the metrics are of valid and test besides.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        progress: hears (split, queries done, queries in all) while a split is ranked.
+        progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
+            nothing; or what to call with (split, queries done, queries in all).
     """
-    folder = RunFolder.open(Path(path))
+    with shown(progress, "ranking ") as report:
+        return _report(as_path(path, "path"), split, device, report)
+
+
+def _report(path: Path, split: Split, device: str, told: Report | None) -> dict[str, Any]:
+    folder = RunFolder.open(path)
     recipe, graph, chosen = folder.recipe(), folder.graph(), choose_device(device)
     graph.split(split)  # an unknown one is refused before any work
     model = folder.model(graph, chosen)
@@ -53,11 +59,11 @@ def report_run(
     for name in dict.fromkeys((*(("valid", "test") if not saved else ()), split)):
         if not len(graph.split(name)):
             continue
-        found = _rank(model, graph, name, recipe, progress)
+        found = _rank(model, graph, name, recipe, told)
         metrics.setdefault(name, found.summary(ties))
         ranks = found if name == split else ranks
     return {
-        "run": Path(path).resolve().name,
+        "run": path_text(path.resolve().name),
         "complete": folder.is_complete,
         "split": split,
         "recipe": recipe.name,
@@ -91,13 +97,14 @@ def _differences(recipe: Recipe, other: Recipe) -> dict[str, Any]:
     return {
         key: _value(recipe, key)
         for key in all_keys()
-        if key not in NO_CHANGES and _value(recipe, key) != _value(other, key)
+        if key not in NO_CHANGES and _value(recipe, key) not in (None, _value(other, key))
     }
 
 
 def _value(recipe: Recipe, key: str) -> Any:
+    """None for a key that what the recipe names does not have."""
     section, _, field = key.partition(".")
-    return getattr(getattr(recipe, section), field)
+    return getattr(getattr(recipe, section), field, None)
 
 
 def _sides(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -105,12 +112,9 @@ def _sides(metrics: dict[str, Any]) -> dict[str, Any]:
     return {side: metrics[side] for side in ("both", *SIDES)}
 
 
-def _rank(model: Model, graph: KnowledgeGraph, split: Split, recipe: Recipe, progress: Progress | None) -> Ranks:
-    def report(done: int, total: int) -> None:
-        if progress is not None:
-            progress(split, done, total)
-
-    return rank(model, graph, split, memory=recipe.evaluation.memory_mb * MEGABYTE, progress=report)
+def _rank(model: Model, graph: KnowledgeGraph, split: Split, recipe: Recipe, told: Report | None) -> Ranks:
+    memory = recipe.evaluation.memory_mb * MEGABYTE
+    return rank(model, graph, split, memory=memory, progress=one_of(told, split))
 
 
 def _graph_facts(graph: KnowledgeGraph) -> dict[str, Any]:
@@ -125,10 +129,8 @@ def _training(folder: RunFolder, recipe: Recipe) -> dict[str, Any]:
     facts |= {"steps": None, "seconds": None}
     if folder.is_complete:
         return facts | dict(folder.metrics().get("training", {}))
-    metadata = read_metadata(folder.checkpoint_file) if folder.checkpoint_file.is_file() else {}
-    step = json.loads(metadata.get("trainer", "{}")).get("step")
-    seconds = json.loads(metadata.get("progress", "{}")).get("seconds")
-    return facts | {"steps": step, "seconds": seconds}
+    step, seconds = folder.saved_position()
+    return facts | ({"steps": step, "seconds": seconds} if step else {})
 
 
 def _analysis(folder: RunFolder, recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[str, Any] | None:
@@ -139,7 +141,8 @@ def _analysis(folder: RunFolder, recipe: Recipe, graph: KnowledgeGraph, device: 
     folder.load_state(trainer)
     draws = trainer.stream.batch_size * max(1, trainer.sampler.negatives)
     batches = BATCHES if device.type == "cuda" else min(BATCHES, max(2, MOST_DRAWS // draws))
-    return Analyst(trainer, graph, batches).analyse()
+    with phase("analysing scores"):
+        return Analyst(trainer, graph, batches).analyse()
 
 
 def _relations(ranks: Ranks, recipe: Recipe) -> list[dict[str, Any]]:

@@ -6,22 +6,46 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from typing import Any
 
 import numba
 import torch
+from numba.core import event
+
+from eans.phases import COMPILING, phase
 
 # Sums may be re-ordered (vector instructions need that), but NaN and infinity keep their meaning: they tell that a run
 # diverged. Without the interpreter's lock, Python threads run the loops side by side; Numba's own thread pools are not
 # used, because one aborts in a forked process and another when two threads call it. The cache makes compiling an
 # expense of the first run on a machine.
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+
+
+class _Compiling(event.Listener):
+    """Says by what name the present work goes while Numba compiles, which it does not where its cache has the code."""
+
+    def __init__(self) -> None:
+        self.open = threading.local()  # any thread may compile
+
+    def on_start(self, event: Any) -> None:
+        del event
+        stack = self.open.__dict__.setdefault("stack", [])
+        stack.append(phase(COMPILING))
+        stack[-1].__enter__()
+
+    def on_end(self, event: Any) -> None:
+        del event
+        self.open.stack.pop().__exit__(None, None, None)
+
+
+event.register("numba:compile", _Compiling())
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -32,12 +56,12 @@ def compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(**_OPTIONS)(function)
 
 
-# The comparison is a constant of each loop, compiled when first needed; a choice inside makes short rows twice as slow.
+# For a function that loops call: it becomes a part of each.
 inlined: Callable[..., Any] = numba.njit(forceinline=True, **_OPTIONS)
 
-# Numbers (of candidate rows) below which a second thread costs more than it gives: waking it takes some 50 us.
+# Elements (of candidate rows) below which a second thread costs more than it gives: waking it takes some 50 us.
 SERIAL_BELOW = 1 << 19
-# Numbers of one operation of PyTorch's from which its threads are worth waking: these are woken a hundred times a step.
+# Elements of one operation of PyTorch's from which its threads are worth waking, which happens a hundred times a step.
 SHARED_FROM = 1 << 19
 
 
@@ -55,20 +79,20 @@ if hasattr(os, "register_at_fork"):
 _loop_threads: ContextVar[int | None] = ContextVar("loop_threads", default=None)
 
 
-def threads_for(numbers: int) -> int:
-    """How many threads a loop over that many numbers has: one, or as many as PyTorch, outside `small_operations`."""
-    return (_loop_threads.get() or torch.get_num_threads()) if numbers >= SERIAL_BELOW else 1
+def threads_for(elements: int) -> int:
+    """Threads of a loop over that many elements: one, or as many as PyTorch has outside `small_operations`."""
+    return (_loop_threads.get() or torch.get_num_threads()) if elements >= SERIAL_BELOW else 1
 
 
 @contextmanager
-def small_operations(numbers: int) -> Iterator[None]:
-    """Inside, PyTorch's own operations, on tensors of at most so many numbers, use one thread if that is faster.
+def small_operations(elements: int) -> Iterator[None]:
+    """Inside, PyTorch's own operations, on tensors of at most so many elements, use one thread if that is faster.
 
-    PyTorch wakes its threads for each operation on more than 32,768 numbers. A training step is a hundred of these. The
-    number of threads is that of this Python thread, but one that first uses PyTorch meanwhile starts with one as well.
+    PyTorch wakes its threads for each operation on more than 32,768 elements. A training step is a hundred of these.
+    The number of threads is that of this Python thread, but one that first uses PyTorch meanwhile starts with one too.
     """
     threads = torch.get_num_threads()
-    if numbers >= SHARED_FROM or threads == 1:
+    if elements >= SHARED_FROM or threads == 1:
         yield
         return
     token = _loop_threads.set(threads)
@@ -97,7 +121,8 @@ def share(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: 
             call()
 
     helpers = min(threads, len(queue)) - 1
-    futures = [_pool(threads - 1).submit(drain) for _ in range(helpers)]
+    # With this thread's context, so that its listener is told what a helper compiles.
+    futures = [_pool(threads - 1).submit(copy_context().run, drain) for _ in range(helpers)]
     try:
         drain()
     finally:
@@ -113,6 +138,11 @@ def share_rows(work: Callable[[int, int], None], rows: int, threads: int) -> Non
     There are more parts than threads: the cores of a machine are seldom equally free.
     """
     share(work, cuts(rows, 4 * threads if threads > 1 else 1), threads)
+
+
+def run_rows(loop: Callable[..., None], rows: int, elements: int, *arguments: Any) -> None:
+    """Let threads share the rows of a loop over ``[first, last)``, its last two arguments, and so many elements."""
+    share_rows(lambda first, last: loop(*arguments, first, last), rows, threads_for(elements))
 
 
 def cuts(size: int, parts: int, step: int = 1) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Putting equal ids side by side, and batches in an order; a few ids are counted rather than sorted."""
+"""Where each row of a table is used: equal ids are put side by side. A few ids are counted rather than sorted."""
 
 # Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
 # mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from eans.kernels.deferred_gradients import DeferredGradients, Plan, Segments
 
 # Up to so many ids each is compared with every other one: one launch, where a sort needs half a dozen.
 FEW = 4096
@@ -25,7 +27,7 @@ def _count_kernel(
     BLOCK: tl.constexpr,
     OTHERS: tl.constexpr,
 ):
-    """The first programs find the places of BLOCK ids each, the others the starts of BLOCK numbers each."""
+    """The first programs find the places of BLOCK ids each, the others the starts of BLOCK ids each."""
     ranking = tl.cdiv(count, BLOCK)
     program = tl.program_id(0)
     mine = program * BLOCK + tl.arange(0, BLOCK)[:, None]
@@ -47,11 +49,11 @@ def _count_kernel(
 
 
 def sorted_ids(ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Where each of the numbers ``0 .. size - 1`` stands in `ids` int64 ``[M]``.
+    """Where each of the ids ``0 .. size - 1`` stands in `ids` int64 ``[M]``.
 
     Returns:
         order: int64 ``[M]``; a stable sort, so that sums over a segment always run in the same order.
-        starts: int64 ``[size + 1]``; number i stands at ``order[starts[i] : starts[i + 1]]``.
+        starts: int64 ``[size + 1]``; id i stands at ``order[starts[i] : starts[i + 1]]``.
     """
     if 0 < len(ids) <= FEW and size < 2**31 - 1:
         order, starts = torch.empty_like(ids), ids.new_empty(size + 1)
@@ -67,45 +69,19 @@ def sorted_ids(ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return order, torch.searchsorted(keys, bounds)
 
 
-@triton.jit
-def _take_kernel(
-    batch_triples,  # [B, 3]
-    batch_weights,  # [B]
-    rows,  # [B]
-    triples,  # [T, 3]
-    weights,  # [T]
-    places,  # [E] or None
-    count,
-    COLUMN: tl.constexpr,
-    BLOCK: tl.constexpr,
-    OTHERS: tl.constexpr,
-):
-    mine = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    inside = mine < count
-    row = tl.load(rows + mine, mask=inside, other=0)
-    rank = mine
-    if places is not None:
-        key = tl.load(places + tl.load(triples + row * 3 + COLUMN)).to(tl.int32)
-        before = tl.zeros([BLOCK, OTHERS], dtype=tl.int32)
-        for start in range(0, count, OTHERS):
-            place = start + tl.arange(0, OTHERS)[None, :]
-            there = place < count
-            entity = tl.load(triples + tl.load(rows + place, mask=there, other=0) * 3 + COLUMN, mask=there, other=0)
-            other = tl.load(places + entity, mask=there, other=2147483647).to(tl.int32)
-            before += ((other < key) | ((other == key) & (place < mine))).to(tl.int32)
-        rank = tl.sum(before, axis=1)[:, None]
-    for column in tl.static_range(3):
-        tl.store(batch_triples + rank * 3 + column, tl.load(triples + row * 3 + column, mask=inside), mask=inside)
-    tl.store(batch_weights + rank, tl.load(weights + row, mask=inside), mask=inside)
+def segments_of(
+    entities: Tensor | None, gathered: list[Tensor], num_rows: int, line: tuple[Tensor, Tensor] | None
+) -> Segments:
+    """Sort the uses of a table's rows, or of their places on a line: as candidates ``[B, N]``, and as gathered rows."""
+    ids = gathered if entities is None else [entities.reshape(-1), *gathered]
+    rows = torch.cat(ids) if len(ids) > 1 else ids[0]
+    order, starts = sorted_ids(rows if line is None else line[1][rows], num_rows)
+    return Segments(order, starts, 0 if entities is None else entities.numel())
 
 
-def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, column: int) -> tuple[Tensor, Tensor]:
-    """`reference_step.take`."""
-    few = places is not None and len(rows) <= FEW
-    batch_triples, batch_weights = triples.new_empty(len(rows), 3), weights.new_empty(len(rows))
-    with torch.cuda.device_of(rows):
-        _take_kernel[(triton.cdiv(len(rows), BLOCK),)](
-            batch_triples, batch_weights, rows, triples, weights, places if few else None, len(rows),
-            COLUMN=column, BLOCK=BLOCK, OTHERS=OTHERS,
-        )  # fmt: skip
-    return batch_triples, batch_weights
+def plan(deferred: DeferredGradients, entities: Tensor, num_rows: int) -> None:
+    """Sort the uses of a table beside the work that follows: of the candidates ``[B, N]``, and what was gathered."""
+    gathered = list(deferred.gathered)
+    with deferred.side_stream:
+        segments = segments_of(entities, gathered, num_rows, deferred.line)
+    deferred.plan = Plan(entities, len(gathered), segments)

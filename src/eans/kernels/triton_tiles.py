@@ -28,7 +28,7 @@ STEEP = tl.constexpr(2.0**100)
 
 
 def check_types(queries: Tensor, table: Tensor) -> None:
-    """Refuse types that the kernels would sum up in too few bits."""
+    """Raise for types that the kernels would sum up in too few bits."""
     if queries.dtype != table.dtype or queries.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"queries and table are both float32 or both float64, not {queries.dtype} and {table.dtype}")
 
@@ -36,6 +36,21 @@ def check_types(queries: Tensor, table: Tensor) -> None:
 def fitted(tile: Tile, width: int) -> Tile:
     """`tile` without whole warps' worth of columns beyond `width`."""
     return tile._replace(columns=min(tile.columns, triton.next_power_of_2(width)))
+
+
+@triton.jit
+def slice_of_row(line, num_rows, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """Of a program with one slice of columns of one row: place of the row on the line, slice, row, columns, inside.
+
+    Rows are the fast axis. `line` int64 ``[rows]`` or None for the table's own order.
+    """
+    place = tl.program_id(0) % num_rows
+    part = tl.program_id(0) // num_rows
+    row = place.to(tl.int64)
+    if line is not None:
+        row = tl.load(line + place)
+    columns = part * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    return place, part, row, columns, columns < WIDTH
 
 
 @triton.jit

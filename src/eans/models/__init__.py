@@ -1,8 +1,9 @@
 """The models by name. A new model is one file and one line here; the contract tests then cover it."""
 
-from eans.models.base import Model, Query, Scores, Substitution, TripleRows
+from eans.models.base import Model
 from eans.models.complex import ComplEx
 from eans.models.distmult import DistMult
+from eans.models.query import Positives, Query
 from eans.models.rescal import RESCAL
 from eans.models.rotate import RotatE
 from eans.models.simple import SimplE
@@ -10,6 +11,7 @@ from eans.models.transd import TransD
 from eans.models.transe import TransE
 from eans.models.transh import TransH
 from eans.models.transr import TransR
+from eans.types import Scores, Substitution, TripleRows
 
 MODELS: dict[str, type[Model]] = {
     "transe": TransE,
@@ -29,6 +31,7 @@ __all__ = [
     "ComplEx",
     "DistMult",
     "Model",
+    "Positives",
     "Query",
     "RotatE",
     "Scores",

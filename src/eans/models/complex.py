@@ -2,15 +2,17 @@
 
 from torch import Tensor
 
-from eans.graph import Side
 from eans.kernels import complex_product
-from eans.models.base import Model, Query, TripleRows
+from eans.models.base import Model
+from eans.models.query import Query
+from eans.types import Side, TripleRows
 
 
 class ComplEx(Model):
     """``score = Re(sum_i h_i r_i conj(t_i))``; entities and relations hold d complex numbers as ``[re | im]``."""
 
     comparison = "dot"
+    linear_in_relation = True
     entity_width = 2
     relation_width = 2
     candidate_width = 2

@@ -7,14 +7,15 @@ three sums of rows. That is what "Stay Positive" (Hajimoradlou & Kazemi, 2022) t
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from eans.errors import UsageError
-from eans.graph import Side
-from eans.models.base import Model, Query, TripleRows
+from eans.models.base import Model
+from eans.models.query import Query
+from eans.options import Option
+from eans.types import Side
 
 
 class Multilinear(Model):
@@ -31,9 +32,16 @@ class Multilinear(Model):
     """
 
     comparison = "dot"
+    linear_in_relation = True
+    closed_form_sum = True
 
     def __init__(
-        self, *args: Any, bounded: bool = False, score_scale: float = 1.0, score_shift: float = 0.0, **kwargs: Any
+        self,
+        *args: Any,
+        bounded: Annotated[bool, Option("score = scale / d * sum of products of tanh + shift")] = False,
+        score_scale: Annotated[float, Option("bounded scores: the largest, less the shift", gt=0)] = 1.0,
+        score_shift: Annotated[float, Option("bounded scores: added to every one")] = 0.0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.bounded = bounded
@@ -61,17 +69,6 @@ class Multilinear(Model):
 
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
         return self.bound(super().candidate(rows, shift))
-
-    def unbounded(self, query: Tensor) -> Tensor:
-        """The query of relations, refused where rows pass through tanh: it would have to pass them through first."""
-        if self.bounded:
-            raise UsageError("loss.relation_weight needs model.bounded=false")
-        return query
-
-    def duals(self, rows: TripleRows) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        if self.bounded:
-            raise UsageError("loss.penalty 'dura' needs model.bounded=false")
-        return super().duals(rows)
 
     def total_score(self) -> Tensor:
         """``(scale / d) <product(sum_e h, sum_r r), sum_e t>``, with rows after tanh where the score is bounded.

@@ -15,8 +15,12 @@ from torch.nn.functional import embedding
 
 from eans import kernels
 from eans.graph import RELATION, Side, column, opposite
-from eans.kernels.reference import accumulate_rows, blocks, compare_rows, with_mean_rest
-from eans.models.base import Model, Query
+from eans.kernels.blocks import blocks
+from eans.kernels.comparison.reference import accumulate_rows, with_mean_rest
+from eans.kernels.deferred_gradients import AUTOGRAD, TableSinks
+from eans.kernels.vectors.reference import compare_rows
+from eans.models.base import Model
+from eans.models.query import Query
 
 # Scores [Q, b, N] from entity rows [b, N, F], query vectors [Q, b, D] and what each query does to a candidate.
 Score = Callable[..., Tensor]
@@ -67,8 +71,9 @@ class ProjectedModel(Model):
 
     fused = False
 
-    def compare_candidates(self, queries: list[Query], entities: Tensor) -> Tensor:
+    def compare_candidates(self, queries: list[Query], entities: Tensor, sinks: TableSinks = AUTOGRAD) -> Tensor:
         """As `Model.compare_candidates`, with one block of candidates ``[b, N, D]`` at a time."""
+        del sinks
         shifts: list[Tensor] = []
         chosen: list[int] = []  # which shift each query has; the two directions of a substitution share one
         for query in queries:

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from eans.graph import Side
-from eans.models.base import Model, Query
+from eans.models.base import Model
+from eans.models.query import Query
 
 
 class RESCAL(Model):
@@ -15,6 +16,7 @@ class RESCAL(Model):
     """
 
     comparison = "dot"
+    linear_in_relation = True
 
     def relation_columns(self) -> int:
         return self.dim * self.dim

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from eans.graph import Side
 from eans.kernels import complex_product
-from eans.models.base import Model, Query
+from eans.models.base import Model
+from eans.models.query import Query
 
 
 class RotatE(Model):

@@ -37,4 +37,4 @@ class SimplE(Multilinear):
     def relation_query(self, heads: Tensor, tails: Tensor) -> Tensor:
         head_first, head_second = heads.chunk(2, dim=-1)
         tail_first, tail_second = tails.chunk(2, dim=-1)
-        return self.unbounded(torch.cat([head_first * tail_second, tail_first * head_second], dim=-1) / 2)
+        return torch.cat([head_first * tail_second, tail_first * head_second], dim=-1) / 2

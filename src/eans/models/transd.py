@@ -1,6 +1,6 @@
 """TransD (Ji et al., 2015): entities are moved along a direction of the relation before the translation."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -8,7 +8,10 @@ from torch import Tensor
 from eans.errors import UsageError
 from eans.graph import Side
 from eans.kernels import half_products, project
-from eans.models.base import Model, Query
+from eans.kernels.deferred_gradients import AUTOGRAD, DeferredGradients, TableSinks
+from eans.models.base import Model
+from eans.models.query import Query
+from eans.options import Option
 
 Projection = Literal["relation", "entity-table"]
 
@@ -27,20 +30,27 @@ class TransD(Model):
     entity_width = 2
     relation_width = 2
 
-    def __init__(self, *args: Any, projection: Projection = "relation", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        projection: Annotated[
+            Projection, Option("where r_p comes from; 'entity-table' is the authors' index mix-up")
+        ] = "relation",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         if projection == "entity-table" and self.num_entities < len(self.relation):
             raise UsageError("model.projection 'entity-table' needs more entities than relations; use 'relation'")
         self.projection = projection
 
-    def relation_rows(self, relations: Tensor) -> Tensor:
-        own = super().relation_rows(relations)
+    def relation_rows(self, relations: Tensor, sinks: TableSinks = AUTOGRAD) -> Tensor:
+        own = super().relation_rows(relations, sinks)
         if self.projection == "relation":
             return own
-        return torch.cat([own[..., : self.dim], self.entity_rows(relations)[..., self.dim :]], dim=-1)
+        return torch.cat([own[..., : self.dim], self.entity_rows(relations, sinks)[..., self.dim :]], dim=-1)
 
-    def candidate_scalars(self, rows: Tensor) -> Tensor:
-        return half_products(rows)
+    def candidate_scalars(self, rows: Tensor, deferred: DeferredGradients | None = None) -> Tensor:
+        return half_products(rows, deferred)
 
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
         assert shift is not None

@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from eans.graph import Side
-from eans.models.base import Model, Query
+from eans.models.base import Model
+from eans.models.query import Query
 
 
 class TransE(Model):

@@ -4,8 +4,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from eans.graph import Side
-from eans.models.base import Query
 from eans.models.projected import ProjectedModel
+from eans.models.query import Query
 
 
 class TransH(ProjectedModel):

@@ -1,13 +1,15 @@
 """TransR (Lin et al., 2015): entities are mapped into the relation's own space before the translation."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from eans.graph import Side
-from eans.models.base import Query
 from eans.models.projected import ProjectedModel
+from eans.models.query import Query
+from eans.options import Option
 
 NOISE = 0.1
 
@@ -37,12 +39,18 @@ class TransR(ProjectedModel):
         num_relations: int,
         dim: int,
         *args: Any,
-        relation_dim: int | None = None,
+        relation_dim: Annotated[
+            int | None, Option("width of the relations' spaces; auto: dim", ge=1, auto=True)
+        ] = None,
         **kwargs: Any,
     ) -> None:
         # Before the tables are made: their widths depend on it.
         self.relation_dim = dim if relation_dim is None else relation_dim
         super().__init__(num_entities, num_relations, dim, *args, **kwargs)
+
+    @classmethod
+    def automatic(cls, options: Mapping[str, Any], margin: float) -> dict[str, Any]:
+        return {**super().automatic(options, margin), "relation_dim": options["dim"]}
 
     def relation_columns(self) -> int:
         return self.relation_dim * (1 + self.dim)

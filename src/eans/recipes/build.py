@@ -2,83 +2,66 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
+from eans import compatibility
 from eans.batches import BatchStream, Purpose, mix
-from eans.errors import UsageError, did_you_mean
-from eans.fitting import Plan
-from eans.graph import TAIL, KnowledgeGraph
-from eans.losses import LOSSES, LogSigmoid
+from eans.errors import UsageError
+from eans.graph import KnowledgeGraph
+from eans.losses import LOSSES, Loss
 from eans.models import MODELS, Model
-from eans.recipes.schema import Recipe, Section
+from eans.objective import Objective
+from eans.options import AUTO, options_of
+from eans.penalties import PENALTIES, RelationPrediction, Term
+from eans.phases import phase
+from eans.recipes.parts import NO_PENALTY, PENALTY, PartSection
+from eans.recipes.schema import Recipe
 from eans.samplers import SAMPLERS, Sampler
-from eans.samplers.eans import default_clusters, default_sigma
-from eans.training import Schedule, Trainer
+from eans.training import Schedule, Settings, Trainer
 
 AUTO_PASSES = 100
 AUTO_STEPS = (2_000, 100_000)
 BATCH_SIZES = (16, 512)
+# Of `auto`: validations in a run, the steps between two at least, those without a better MRR before training stops, and
+# the share of the steps that is done anyway where the learning rate has no drop.
+VALIDATIONS, LEAST_BETWEEN_VALIDATIONS, PATIENCE, PATIENCE_FROM = 20, 100, 5, 0.5
+VALID_TRIPLES = (100, 1_000)
+VALIDATION_SHARE, STEP_COST = 0.1, 10
 MOST_REPEATS = 1000  # of a triple inside one batch
 
-Part = TypeVar("Part")
+
+def _options(kind: type, section: PartSection, prefix: str = "") -> dict[str, Any]:
+    """The section's options of a class, as arguments of its constructor."""
+    values = {name: getattr(section, prefix + name) for name in options_of(kind)}
+    return {name: value for name, value in values.items() if value != AUTO}
 
 
-def _choose(kind: str, name: str, registry: dict[str, Part]) -> Part:
-    if name not in registry:
-        raise UsageError(f"unknown {kind}.name '{name}'{did_you_mean(name, registry)} (one of {', '.join(registry)})")
-    return registry[name]
-
-
-def _options(part: type, section: Section) -> dict[str, Any]:
-    """The section's values that the class, or one it inherits from, takes as arguments of the same name."""
-    constructors = (base.__init__ for base in part.__mro__ if "__init__" in vars(base))  # type: ignore[misc]
-    accepted = {name for constructor in constructors for name in inspect.signature(constructor).parameters}
-    return {name: value for name, value in section.model_dump().items() if name in accepted}
+def _with(section: PartSection, values: dict[str, Any]) -> PartSection:
+    """The section with these values for what is ``auto``."""
+    open_ones = {key for key, value in section.model_dump().items() if value == AUTO}
+    return section.model_copy(update={key: value for key, value in values.items() if key in open_ones})
 
 
 def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     """Replace every ``auto`` by the number it stands for on this graph, and check names and combinations."""
-    model_class = _choose("model", recipe.model.name, MODELS)
-    sampler_class = _choose("sampler", recipe.sampler.name, SAMPLERS)
-    loss_class = _choose("loss", recipe.loss.name, LOSSES)
-    if loss_class.needs_negatives and not (sampler_class.draws or sampler_class.whole):
-        raise UsageError(
-            f"loss.name '{recipe.loss.name}' compares positives with negatives, and sampler.name "
-            f"'{recipe.sampler.name}' has none; set loss.name=logsigmoid or another sampler.name"
-        )
-    if loss_class is LOSSES["substitution"] and recipe.sampler.false_negatives != "mask":
-        raise UsageError(
-            "loss.name 'substitution' learns from labelled false negatives: set sampler.false_negatives=mask"
-        )
-    if recipe.loss.penalty != "none" and not recipe.loss.penalty_weight:
+    model_class = MODELS[recipe.model.name]
+    sampler_class = SAMPLERS[recipe.sampler.name]
+    loss_class = LOSSES[recipe.loss.name]
+    compatibility.check_negatives(loss_class, sampler_class, recipe.sampler.false_negatives)
+    if recipe.loss.penalty != NO_PENALTY and not recipe.loss.penalty_weight:
         raise UsageError(f"loss.penalty '{recipe.loss.penalty}' does nothing while loss.penalty_weight is 0; set it")
     if recipe.train.subsampling_power != Recipe().train.subsampling_power and not recipe.train.subsampling:
         raise UsageError(
             "train.subsampling_power does nothing without weights: set train.subsampling to true, query or answer, or "
             f"train.subsampling_power to {Recipe().train.subsampling_power}"
         )
-    if recipe.train.keep == "best" and not recipe.train.valid_every:
-        raise UsageError("train.keep 'best' needs validations: set train.valid_every")
-    if recipe.train.patience and not recipe.train.valid_every:
-        raise UsageError("train.patience needs validations: set train.valid_every")
-    if recipe.train.valid_every and not len(graph.valid):
-        raise UsageError(f"train.valid_every is set, but graph '{graph.name}' has no valid triples")
 
-    margin, init_range = recipe.loss.margin, recipe.model.init_range
-    if margin == "auto":
-        margin = model_class.default_margin() or loss_class.least_margin
-    if init_range == "auto":
-        init_range = model_class.default_range(recipe.model.dim, margin)
-    relation_dim = recipe.model.dim if recipe.model.relation_dim == "auto" else recipe.model.relation_dim
-    clusters, sigma = recipe.sampler.clusters, recipe.sampler.sigma
-    if clusters == "auto":
-        clusters = default_clusters(graph.num_entities)
-    if sigma == "auto":
-        sigma = default_sigma(graph.num_entities, clusters)
+    loss = _with(recipe.loss, loss_class.automatic(model_class.default_margin()))
+    model = _with(recipe.model, model_class.automatic(recipe.model.model_dump(), getattr(loss, "margin", 0.0)))
+    sampler = _with(recipe.sampler, sampler_class.automatic(recipe.sampler.model_dump(), graph))
     batch_size = min(max(len(graph.train) // 4, BATCH_SIZES[0]), BATCH_SIZES[1])
     if isinstance(recipe.train.batch_size, int):
         batch_size = recipe.train.batch_size
@@ -86,17 +69,69 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
         raise UsageError(f"train.batch_size is {batch_size}, but the graph has {len(graph.train)} triples; choose less")
     steps = recipe.train.steps
     if steps == "auto":
-        passes = 2 * AUTO_PASSES * math.ceil(len(graph.train) / batch_size)
-        steps = min(max(passes, AUTO_STEPS[0]), AUTO_STEPS[1])
+        steps = min(max(uncapped_steps(graph, batch_size), AUTO_STEPS[0]), AUTO_STEPS[1])
+    validation = _validation(recipe, graph, int(steps), batch_size)
     return recipe.model_copy(
         update={
             "data": recipe.data.model_copy(update={"name": graph.source or recipe.data.name or graph.name}),
-            "model": recipe.model.model_copy(update={"init_range": init_range, "relation_dim": relation_dim}),
-            "sampler": recipe.sampler.model_copy(update={"clusters": clusters, "sigma": sigma}),
-            "loss": recipe.loss.model_copy(update={"margin": margin}),
-            "train": recipe.train.model_copy(update={"steps": steps, "batch_size": batch_size}),
+            "model": model,
+            "sampler": sampler,
+            "loss": loss,
+            "train": recipe.train.model_copy(update={"steps": steps, "batch_size": batch_size, **validation}),
         }
     )
+
+
+def uncapped_steps(graph: KnowledgeGraph, batch_size: int) -> int:
+    """The steps that ``auto`` wants: so many passes over train for each side."""
+    return 2 * AUTO_PASSES * math.ceil(len(graph.train) / batch_size)
+
+
+def passes_over_train(steps: int, batch_size: int, graph: KnowledgeGraph) -> float:
+    """How often each training triple is a positive of each side."""
+    return steps / 2 / math.ceil(len(graph.train) / batch_size)
+
+
+def _validation(recipe: Recipe, graph: KnowledgeGraph, steps: int, batch_size: int) -> dict[str, Any]:
+    """When training is validated, on how many triples, and what follows from that."""
+    section = recipe.train
+    every, patience, keep, start = section.valid_every, section.patience, section.keep, section.patience_from
+    if every == "auto":
+        interval = max(LEAST_BETWEEN_VALIDATIONS, math.ceil(steps / VALIDATIONS))
+        every = interval if len(graph.valid) and interval < steps else 0
+    elif every and not len(graph.valid):
+        raise UsageError(f"train.valid_every is set, but graph '{graph.name}' has no valid triples")
+    for key, wanted in (("keep 'best'", keep == "best"), ("patience", patience not in ("auto", 0))):
+        if wanted and not every:
+            fix = "set train.valid_every" if len(graph.valid) else f"graph '{graph.name}' has no valid triples"
+            raise UsageError(f"train.{key} needs validations: {fix}")
+    triples = section.valid_triples
+    if triples == "auto":
+        triples = _valid_triples(recipe, graph, int(every), batch_size) if every else 0
+    if start == "auto":
+        drops = section.lr_decay == "drop" and section.lr_drop != 1.0
+        start = section.lr_drop_at if drops else PATIENCE_FROM
+    return {
+        "valid_every": every,
+        "valid_triples": triples,
+        "patience": (PATIENCE if every else 0) if patience == "auto" else patience,
+        "patience_from": start,
+        "keep": ("best" if every else "last") if keep == "auto" else keep,
+    }
+
+
+def _valid_triples(recipe: Recipe, graph: KnowledgeGraph, every: int, batch_size: int) -> int:
+    """So many that validating takes about a tenth of the time of the steps between; 0 for all.
+
+    Counted in comparisons, so that it is the same on every machine. A triple is compared with all entities on both
+    sides. A step costs about ten for each candidate and, for the optimizer, ten for each entity: as measured with
+    RotatE on the bundled graph, where a comparison costs most.
+    """
+    size = graph.num_entities
+    candidates = batch_size * (size if SAMPLERS[recipe.sampler.name].all_entities else recipe.sampler.negatives + 1)
+    affordable = VALIDATION_SHARE * every * STEP_COST * (candidates + size) / (2 * size)
+    triples = round(min(max(affordable, VALID_TRIPLES[0]), VALID_TRIPLES[1]))
+    return triples if triples < len(graph.valid) else 0
 
 
 def build_model(recipe: Recipe, graph: KnowledgeGraph) -> Model:
@@ -104,7 +139,9 @@ def build_model(recipe: Recipe, graph: KnowledgeGraph) -> Model:
     section = recipe.model
     generator = torch.Generator().manual_seed(mix(recipe.train.seed, Purpose.INITIALISE, 0))
     model = MODELS[section.name]
-    return model(graph.num_entities, graph.num_relations, generator=generator, **_options(model, section))
+    built = model(graph.num_entities, graph.num_relations, generator=generator, **_options(model, section))
+    built.vocabulary = graph.vocabulary_sha256
+    return built
 
 
 def build_sampler(recipe: Recipe, graph: KnowledgeGraph) -> Sampler:
@@ -113,22 +150,34 @@ def build_sampler(recipe: Recipe, graph: KnowledgeGraph) -> Sampler:
     return sampler(graph, **_options(sampler, recipe.sampler))
 
 
-def build_loss(recipe: Recipe) -> LogSigmoid:
+def build_loss(recipe: Recipe) -> Loss:
     """The loss."""
     loss = LOSSES[recipe.loss.name]
     return loss(**_options(loss, recipe.loss))
 
 
+def build_objective(recipe: Recipe) -> Objective:
+    """The loss, and what is added to it."""
+    section = recipe.loss
+    terms: list[Term] = []
+    if section.penalty != NO_PENALTY:
+        penalty = PENALTIES[section.penalty]
+        terms.append(penalty(**_options(penalty, section, PENALTY)))
+    if section.relation_weight:
+        terms.append(RelationPrediction(section.relation_weight))
+    return Objective(build_loss(recipe), terms)
+
+
 def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> Trainer:
     """Everything, on the device. The recipe must be resolved."""
     section = recipe.train
-    loss = build_loss(recipe)
     model = build_model(recipe, graph).to(device)
-    sampler = build_sampler(recipe, graph)
-    sampler.place(device)
-    if loss.needs_proposal:  # a sampler that cannot say how likely its draws are refuses now, not in the first step
-        triples = graph.train[:1].to(device)
-        sampler.log_proposal(triples, "tail", triples[:, TAIL:])
+    with phase("preparing sampler"):
+        sampler = build_sampler(recipe, graph)
+        sampler.place(device)
+    stream = BatchStream(
+        graph, int(section.batch_size), section.seed, section.subsampling, device, section.subsampling_power
+    )
     schedule = Schedule(
         steps=int(section.steps),
         lr=section.lr,
@@ -137,27 +186,5 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         lr_drop_at=section.lr_drop_at,
         reset_optimizer=section.reset_optimizer,
     )
-    return Trainer(
-        model,
-        sampler,
-        loss,
-        BatchStream(
-            graph, int(section.batch_size), section.seed, section.subsampling, device, section.subsampling_power
-        ),
-        schedule,
-        penalty=recipe.loss.penalty,
-        penalty_weight=recipe.loss.penalty_weight,
-        seed=section.seed,
-        rows=section.rows,
-        device=device,
-        penalty_power=recipe.loss.penalty_power,
-        relation_weight=recipe.loss.relation_weight,
-        optimizer=section.optimizer,
-        dropout=section.dropout,
-    )
-
-
-def build_plan(recipe: Recipe) -> Plan:
-    """The cadence of logs, validations and checkpoints."""
-    section = recipe.train
-    return Plan(section.log_every, section.valid_every, section.checkpoint_every, section.patience)
+    settings = Settings(section.optimizer, section.rows, section.dropout)
+    return Trainer(model, sampler, build_objective(recipe), stream, schedule, settings)

@@ -8,6 +8,10 @@ A recipe file holds fragments that are merged left to right into a name ``DATASE
 Each level is read from ``default.toml`` first, then from the dataset's file. A dataset's file may also have a method of
 its own, ``based_on`` one of the others, or on one for each model. A method that lists ``models`` is there for these
 alone. A user's own file is a plain recipe.
+
+A section may set options of samplers, models, losses and penalties that a recipe made of it does not have: what
+``[common]`` says of EANS is for recipes with EANS. They are left out of the others. In a user's own file, and in
+overrides, such a key is an error.
 """
 
 from __future__ import annotations
@@ -21,15 +25,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from eans.data import bundled_name
 from eans.errors import UsageError, did_you_mean
+from eans.files import as_path, path_text
 from eans.models import MODELS
+from eans.recipes.keys import all_keys, unknown_key
+from eans.recipes.migration import FORMAT, is_gone, migrated, renamed
+from eans.recipes.parts import PARTS, chosen, explain, keys_of, listed, owners_of, section_class
 from eans.recipes.schema import Recipe
 from eans.samplers import SAMPLERS
 
 Fragment = dict[str, Any]
+Overrides = Iterable[str] | Mapping[str, Any]
 
 
 @cache
@@ -95,6 +104,7 @@ def default_for(dataset: str, model: str | None = None) -> str:
     """The recipe that is used when none is named, or only a model."""
     file = dataset if dataset in _files() else "default"
     default_model, method = _files()[file]["default"].split("/")
+    model = listed(model, MODELS)
     if model is None or model == default_model:
         return f"{file}/{default_model}/{method}"
     return f"{file}/{model}/{_files()['default']['preferred'].get(model, method)}"
@@ -147,28 +157,32 @@ def _where_else(method: str, dataset: str) -> str:
 
 def _read_file(path: Path) -> Fragment:
     try:
-        fragment = tomllib.loads(path.read_text("utf-8"))
+        if path.exists() and not path.is_file() and not path.is_dir():  # reading a FIFO might wait for ever
+            raise UsageError(f"cannot read recipe {path}: it is not a file")
+        fragment = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"cannot read recipe {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not a TOML recipe: {error}") from error
-    return {"name": str(path), **fragment}
+    return {"name": path_text(path), **migrated(fragment, path_text(path))}
 
 
-def find(name: str, dataset: str = "default") -> Fragment:
+def find(name: str | Path, dataset: str = "default") -> Fragment:
     """The fragment behind a name or a path to a TOML file.
 
     A name is ``dataset/model/method`` or a part of it: ``dataset``, ``dataset/model``, ``model`` or ``model/method``.
     The rest is taken from the default recipe of the dataset, which is `dataset` where the name says none.
     """
-    if name.endswith(".toml") or Path(name).is_file():
-        return _read_file(Path(name))
-    parts = name.split("/")
+    path = as_path(name, "recipe")
+    name = str(name)
+    if name.endswith(".toml") or path.is_file():
+        return _read_file(path)
+    parts = name.lower().split("/")
     if parts[0] in _models():
         parts = [default_for(dataset).split("/")[0], *parts]
     if parts[0] in _files() and len(parts) <= 3:
         return _compose(*parts, *default_for(*parts[:2]).split("/")[len(parts) :])
-    if name and Path(name).is_dir():
+    if name and path.is_dir():
         raise UsageError(f"'{name}' is a folder, not a recipe; a graph in it is given by --data {shlex.quote(name)}")
     near = did_you_mean(name, [*names(), *_files(), *_models()])
     raise UsageError(f"unknown recipe '{name}'{near} (see `eans recipes`)")
@@ -186,66 +200,94 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def all_keys() -> tuple[str, ...]:
-    """Every key a recipe may hold, ``section.key``."""
-    sections = Recipe.model_fields.items()
-    return tuple(
-        f"{section}.{key}"
-        for section, info in sections
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
-        for key in info.annotation.model_fields
-    )
+def _plain(value: Any) -> Any:
+    """A number of NumPy's or PyTorch's as one of Python's; anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
 def validate(fragment: Fragment) -> Recipe:
     """Check a merged fragment; the first problem becomes one line that names the key and the fix."""
+    for part in PARTS:
+        for key in fragment.get(part, ()) if isinstance(fragment.get(part), dict) else ():
+            if key not in keys_of(part):
+                raise UsageError(unknown_key(f"{part}.{key}"))
     try:
         return Recipe.model_validate(fragment)
     except ValidationError as error:
         raise UsageError(_explain(error)) from None
 
 
-def _unknown_key(key: str) -> str:
-    """The one line, with the section if only that is missing."""
-    whole = [known for known in all_keys() if known.endswith(f".{key}")]
-    hint = f"; did you mean {' or '.join(map(repr, whole))}?" if whole else did_you_mean(key, all_keys())
-    return f"unknown recipe key '{key}'{hint} (see `eans recipes keys`)"
-
-
 def _explain(error: ValidationError) -> str:
     problem = error.errors()[0]
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location[:2])
-    if problem["type"] == "extra_forbidden":
-        return _unknown_key(key)
-    given = problem.get("input")
-    messages = [entry["msg"] for entry in error.errors() if [str(part) for part in entry["loc"]][:2] == location[:2]]
-    return f"recipe key '{key}' = {given!r}: {'; or '.join(dict.fromkeys(messages))}"
+    return unknown_key(key) if problem["type"] == "extra_forbidden" else explain(error)
 
 
-def load(name: str, overrides: Iterable[str] | Mapping[str, Any] = (), data: str | None = None) -> Recipe:
+def _reduced(fragment: Fragment, overrides: Fragment, composed: bool) -> Fragment:
+    """A fragment without the keys of classes that a recipe made of it, with these overrides on top, does not name.
+
+    Composed of shipped files it may set them for other recipes. So may a file, for what it names itself, where an
+    override names something else.
+    """
+    reduced = dict(fragment)
+    for part in PARTS:
+        below, top = fragment.get(part), overrides.get(part, {})
+        if not isinstance(below, dict):
+            continue
+        named = chosen(part, {**below, **top})
+        if composed or named != chosen(part, below):
+            own = section_class(part, named).model_fields
+            reduced[part] = {key: value for key, value in below.items() if key in own or not owners_of(part, key)}
+    return reduced
+
+
+def left_out(recipe: Recipe, overrides: Overrides = ()) -> dict[str, Fragment]:
+    """What the shipped recipe of this name, and overrides, set for other classes than those of the recipe."""
+    fragment = merge(find(recipe.name) if recipe.name in names() else {}, _nested(overrides))
+    own = {part: type(getattr(recipe, part)).model_fields for part in PARTS}
+    return {
+        part: {key: value for key, value in fragment.get(part, {}).items() if key not in own[part]} for part in PARTS
+    }
+
+
+def _nested(overrides: Overrides) -> Fragment:
+    """Overrides as a fragment, in the keys of today."""
+    pairs = overrides.items() if isinstance(overrides, Mapping) else [parse_override(text) for text in overrides]
+    nested: Fragment = {}
+    for written, given in pairs:
+        key, value = renamed(written), _plain(given)
+        if is_gone(key, value):
+            continue
+        if key not in all_keys():
+            raise UsageError(unknown_key(key))
+        section, _, field = key.partition(".")
+        nested = merge(nested, {section: {field: value}})
+    return nested
+
+
+def load(name: str | Path, overrides: Overrides = (), data: str | None = None, *, strict: bool = True) -> Recipe:
     """The recipe of a name or file with overrides laid on top.
 
     Args:
         name: see `find`.
         overrides: ``"section.key=value"`` texts, or a mapping from ``"section.key"`` to values.
         data: replaces ``data.name``, and completes a name that says no dataset.
+        strict: an override of a sampler, model, loss or penalty that the recipe does not have is an error; otherwise it
+            sets nothing, for overrides that several recipes share.
     """
     fragment = find(name, data or bundled_name())
-    pairs = overrides.items() if isinstance(overrides, Mapping) else [parse_override(text) for text in overrides]
-    for key, value in pairs:
-        if key not in all_keys():
-            raise UsageError(_unknown_key(key))
-        section, _, field = key.partition(".")
-        fragment = merge(fragment, {section: {field: value}})
+    written = _nested(overrides)
     if data is not None:
-        fragment = merge(fragment, {"data": {"name": data}})
-    return validate(fragment)
+        written = merge(written, {"data": {"name": data}})
+    fragment = _reduced(fragment, written, composed=fragment["name"] in names())
+    merged = merge(fragment, written)
+    return validate(merged if strict else _reduced(merged, {}, composed=True))
 
 
 def to_toml(recipe: Recipe) -> str:
     """The recipe as TOML that `load` reads back."""
-    lines = [f"name = {toml_value(recipe.name)}"]
+    lines = [f"format = {FORMAT}", f"name = {toml_value(recipe.name)}"]
     for section, content in recipe.model_dump().items():
         if isinstance(content, dict):
             lines += ["", f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in content.items())]

@@ -1,10 +1,16 @@
-"""What a recipe may say: sections, keys, types, ranges and defaults. The field descriptions are the manual."""
+"""What a recipe may say: sections, keys, types, ranges and defaults. The field descriptions are the manual.
+
+The sections of models, samplers and losses are made from the options that the classes declare: `eans.recipes.parts`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+
+from eans.recipes.parts import PARTS, PartSection, Section, section_of
 
 Auto = Literal["auto"]
 Positive = Annotated[int, Field(ge=1)]
@@ -12,131 +18,8 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values never change silently."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=(), allow_inf_nan=False)
-
-
 class DataSection(Section):
     name: str = Field("", description="registered dataset or folder; empty for the bundled graph")
-
-
-class ModelSection(Section):
-    name: str = Field(
-        "rotate", description="transe, transd, distmult, complex, rotate, simple, rescal, transh or transr"
-    )
-    dim: Positive = Field(200, description="nominal width d; complex models store 2d numbers per entity")
-    init_range: Annotated[float, Field(gt=0, le=1e38)] | Auto = Field(
-        "auto", description="tables start uniform in +-range; auto: (margin + 2) / dim, or by width for dot products"
-    )
-    projection: Literal["relation", "entity-table"] = Field(
-        "relation", description="TransD only: where r_p comes from; 'entity-table' is the authors' index mix-up"
-    )
-    bounded: bool = Field(False, description="distmult, simple: score = scale / d * sum of products of tanh + shift")
-    score_scale: Annotated[float, Field(gt=0)] = Field(1.0, description="bounded scores: the largest, less the shift")
-    score_shift: float = Field(0.0, description="bounded scores: added to every one")
-    reciprocal: bool = Field(False, description="a second row per relation: (?, r, t) is asked as (t, r_inverse, ?)")
-    relation_dim: Positive | Auto = Field("auto", description="TransR only: width of the relations' spaces; auto: dim")
-
-
-class SamplerSection(Section):
-    name: str = Field(
-        "eans", description="uniform, eans, bernoulli, frequency, nscaching, kbgan, igan, sans, all, none"
-    )
-    negatives: Count = Field(64, description="negatives per positive, n; 0 for the samplers none and all")
-    known_true: Literal["exact", "repeats", "repeats-everywhere"] = Field(
-        "exact", description="which negatives are labelled false negatives; 'repeats' is what the paper's results used"
-    )
-    false_negatives: Literal["mask", "resample", "keep"] = Field(
-        "mask", description="mask them in the loss, draw again, or train on them as negatives"
-    )
-    uniform_share: Share = Field(0.0, description="share of uniform negatives mixed in")
-    clusters: Positive | Auto = Field("auto", description="eans: k of K-means; auto: min(100, sqrt(|E|))")
-    sigma: Annotated[float, Field(gt=0)] | Auto = Field(
-        "auto", description="eans: standard deviation in entities; auto: 2 |E| / k"
-    )
-    reorder_every: Positive = Field(1000, description="eans: steps between two orderings")
-    order_epoch: Count = Field(
-        0, description="eans: a new order waits for a multiple of so many steps; 0: it takes effect at once"
-    )
-    warm_start: bool = Field(True, description="eans: start K-means from the previous centroids")
-    inside: Literal["id", "inherited"] = Field(
-        "id", description="eans: how entities stand inside a cluster: by id, or as in the line before"
-    )
-    boundary: Literal["wrap", "reflect"] = Field("wrap", description="eans: what happens at the ends of the line")
-    counted_in: Literal["graph", "place"] = Field(
-        "graph", description="frequency: count entities in all triples, or in the same place of the relation's"
-    )
-    frequency_power: Annotated[float, Field(ge=0, le=2)] = Field(
-        1.0, description="frequency: draw by counts to this power; 0: all that occur alike"
-    )
-    pool: Positive = Field(20, description="kbgan: uniform candidates per positive that the generator chooses from")
-    generator_model: Literal["distmult", "complex"] = Field("distmult", description="kbgan: the generator's model")
-    generator_dim: Positive = Field(50, description="kbgan, igan: nominal width of the generator")
-    generator_lr: Annotated[float, Field(gt=0)] = Field(1e-3, description="kbgan, igan: the generator's learning rate")
-    generator_weight_decay: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="kbgan, igan: times each weight of the generator, added to its gradient"
-    )
-    generator_seed: Count = Field(0, description="kbgan, igan: fixes the generator's initial tables")
-    generator_memory_mb: Positive = Field(1024, description="igan: refuse batches that would need more working memory")
-    pretrain_steps: Count = Field(
-        1000, description="kbgan, igan: first steps with uniform negatives, in which the generator learns the graph"
-    )
-    pool_kind: Literal["hops", "walks"] = Field("hops", description="sans: all within reach, or ends of random walks")
-    hops: Positive = Field(2, description="sans: steps from the kept entity, k")
-    walks: Positive = Field(1000, description="sans: random walks per entity")
-    walk_restart: bool = Field(True, description="sans: each walk starts at its entity, not where the last one ended")
-    walk_weights: bool = Field(False, description="sans: draw by how many walks ended there, instead of uniformly")
-    pool_limit: Positive = Field(4096, description="sans: candidates per pool at most; larger ones are sampled down")
-    pool_seed: Count = Field(0, description="sans: fixes the walks and what is sampled down")
-    pool_memory_mb: Positive = Field(2048, description="sans: bound on the memory of all pools")
-    proposal: Literal["gaussian", "block", "student"] = Field(
-        "gaussian", description="eans: how a place is drawn: around the positive, inside its block, or with heavy tails"
-    )
-    blocks: Positive = Field(8, description="eans, block: equal blocks of the line, each of two entities or more")
-    freedom: Annotated[int, Field(ge=1, le=100)] = Field(2, description="eans, student: degrees of freedom")
-    orders: Annotated[int, Field(ge=1, le=64)] = Field(1, description="eans: lines at once; each row draws along one")
-    cache_size: Positive = Field(50, description="nscaching: entities kept per query, N1")
-    cache_candidates: Count = Field(50, description="nscaching: uniform entities that compete at a renewal, N2")
-    cache_draw: Literal["uniform", "importance", "top"] = Field(
-        "uniform", description="nscaching: negatives are slots at random, by exp(score), or the best"
-    )
-    cache_update: Literal["importance", "top"] = Field(
-        "importance", description="nscaching: who stays in the cache: draws by exp(score), or the best"
-    )
-    cache_lazy: Count = Field(0, description="nscaching: steps of a side without a renewal after each one with")
-
-
-class LossSection(Section):
-    name: str = Field("substitution", description="logsigmoid, substitution (the loss of EANS), softmax or hinge")
-    margin: Annotated[float, Field(ge=0, le=1e6)] | Auto = Field(
-        "auto",
-        description="gamma, added to every score; hinge: how much higher positives should score; softmax: sets nothing "
-        "but init_range. auto: 9 for distance models, else 0 (hinge: 1)",
-    )
-    adversarial_temperature: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="alpha of self-adversarial weights; 0 for equal weights"
-    )
-    substitution_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="lambda_2")
-    substitution_regularization: Annotated[float, Field(ge=0)] = Field(0.1, description="lambda_1")
-    form: Literal["reference", "paper"] = Field(
-        "reference", description="the form that reaches the published numbers, or the equations as printed"
-    )
-    detach: bool = Field(False, description="stop the substitution score's gradient inside the negative logits")
-    penalty: Literal["none", "l3", "n3", "dura", "stay-positive"] = Field(
-        "none",
-        description="l3: whole tables; n3: rows of the batch; dura: its entities and queries, dot products only; "
-        "stay-positive: the sum of all scores of the graph",
-    )
-    penalty_weight: Annotated[float, Field(ge=0)] = Field(0.0, description="weight of the penalty")
-    penalty_power: Literal[1, 2] = Field(1, description="stay-positive: p of |sum of scores|^p")
-    relation_weight: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="weight of predicting each positive's relation from its head and tail; dot-product models only"
-    )
-    correct_proposal: bool = Field(
-        True, description="softmax: weigh candidates by 1 / (n q), q the probability of their draw; false: all alike"
-    )
 
 
 class TrainSection(Section):
@@ -166,10 +49,27 @@ class TrainSection(Section):
     )
     seed: Count = Field(0, description="fixes every random number")
     log_every: Positive = Field(100, description="steps between log records")
-    valid_every: Count = Field(0, description="steps between validations; 0 for none")
-    valid_triples: Count = Field(0, description="validate on this many triples; 0 for all")
-    patience: Count = Field(0, description="validations without a better MRR before stopping; 0 to never stop early")
-    keep: Literal["last", "best"] = Field("last", description="end with the last weights or the best validated ones")
+    valid_every: Count | Auto = Field(
+        0, description="steps between validations; 0 for none; auto: twenty of them where there are valid triples"
+    )
+    valid_triples: Count | Auto = Field(
+        0,
+        description="validate on this many triples; 0 for all; auto: at most 1,000, and so few that validations take "
+        "about a tenth of the time",
+    )
+    patience: Count | Auto = Field(
+        0, description="validations without a better MRR before stopping; 0 to never stop early; auto: 5"
+    )
+    patience_from: Share | Auto = Field(
+        0.0,
+        description="share of the steps up to which no validation counts for patience; auto: until lr drops, after "
+        "which MRR rises again",
+    )
+    keep: Literal["last", "best", "auto"] = Field(
+        "last",
+        description="end with the last weights, or the best validated ones unless all valid triples say that the "
+        "last are better; auto: best where there are validations",
+    )
     checkpoint_every: Count = Field(1000, description="steps between checkpoints; 0 for the end only")
 
 
@@ -179,12 +79,17 @@ class EvaluationSection(Section):
 
 
 class Recipe(Section):
-    """One training run, fully described."""
+    """One training run, fully described. Which keys `model`, `sampler` and `loss` have depends on their names."""
 
     name: str = Field("", description="where the recipe came from")
     data: DataSection = DataSection()
-    model: ModelSection = ModelSection()
-    sampler: SamplerSection = SamplerSection()
-    loss: LossSection = LossSection()
+    model: SerializeAsAny[PartSection] = Field(default_factory=lambda: section_of("model", {}))
+    sampler: SerializeAsAny[PartSection] = Field(default_factory=lambda: section_of("sampler", {}))
+    loss: SerializeAsAny[PartSection] = Field(default_factory=lambda: section_of("loss", {}))
     train: TrainSection = TrainSection()
     evaluation: EvaluationSection = EvaluationSection()
+
+    @field_validator(*PARTS, mode="before")
+    @classmethod
+    def _of_the_named_class(cls, written: Any, info: ValidationInfo) -> Any:
+        return section_of(str(info.field_name), written) if isinstance(written, Mapping) else written

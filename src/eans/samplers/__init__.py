@@ -1,9 +1,9 @@
 """The samplers by name. A new sampler is one file and one line here; the contract tests then cover it."""
 
-from eans.samplers.base import Negatives, Sampler, StepOutcome
+from eans.samplers.all_entities import AllEntities
+from eans.samplers.base import Sampler
 from eans.samplers.bernoulli import Bernoulli
 from eans.samplers.eans import EANS
-from eans.samplers.everything import Everything
 from eans.samplers.frequency import Frequency
 from eans.samplers.igan import IGAN
 from eans.samplers.kbgan import KBGAN
@@ -11,6 +11,7 @@ from eans.samplers.none import NoNegatives
 from eans.samplers.nscaching import NSCaching
 from eans.samplers.sans import SANS
 from eans.samplers.uniform import Uniform
+from eans.types import Negatives, StepOutcome
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": Uniform,
@@ -22,7 +23,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "igan": IGAN,
     "sans": SANS,
     "none": NoNegatives,
-    "all": Everything,
+    "all": AllEntities,
 }
 
 __all__ = [
@@ -31,8 +32,8 @@ __all__ = [
     "KBGAN",
     "SAMPLERS",
     "SANS",
+    "AllEntities",
     "Bernoulli",
-    "Everything",
     "Frequency",
     "NSCaching",
     "Negatives",

@@ -19,16 +19,18 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 from torch.optim.adam import adam
 
-from eans.graph import KnowledgeGraph, Side
+from eans.graph import KnowledgeGraph
 from eans.optimizer import Adam
-from eans.samplers.base import NO_CONTEXT, Draw, Negatives, Sampler, StepOutcome
+from eans.options import Option
+from eans.samplers.base import NO_CONTEXT, Draw, Sampler
+from eans.types import Negatives, Side, StepOutcome
 
 # Share of a step's mean reward in the running mean; the first steps count equally.
 BASELINE_RATE = 0.01
@@ -37,7 +39,7 @@ BASELINE_RATE = 0.01
 def draw_places(logits: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Places drawn with replacement from ``softmax(logits)``: ``[B, K]`` -> int64 ``[B, count]``.
 
-    By inverting the cumulative sum, which unlike `torch.multinomial` does not look at the result on the way.
+    By inverting the cumulative sum, which unlike `torch.multinomial` does not wait for the device.
     """
     cumulative = torch.softmax(logits, 1).cumsum(1)
     points = torch.rand(len(logits), count, generator=generator, device=logits.device) * cumulative[:, -1:]
@@ -103,7 +105,7 @@ class Adversarial(Sampler):
     Args:
         graph, negatives, options: see `Sampler`.
         policy: the generator, with its initial tables.
-        generator_lr, generator_weight_decay: of the policy's Adam.
+        learning_rate, weight_decay: of the policy's Adam.
         pretrain_steps: so many steps draw uniformly and teach the policy the graph.
     """
 
@@ -116,16 +118,18 @@ class Adversarial(Sampler):
         graph: KnowledgeGraph,
         negatives: int,
         policy: nn.Module,
-        generator_lr: float = 1e-3,
-        generator_weight_decay: float = 0.0,
-        pretrain_steps: int = 1000,
+        learning_rate: Annotated[float, Option("the generator's learning rate", gt=0)] = 1e-3,
+        weight_decay: Annotated[float, Option("times each weight of the generator, added to its gradient", ge=0)] = 0.0,
+        pretrain_steps: Annotated[
+            int, Option("first steps with uniform negatives, in which the generator learns the graph", ge=0)
+        ] = 1000,
         **options: Any,
     ) -> None:
         super().__init__(graph, negatives, **options)
         self.policy = policy
         self.pretrain_steps = pretrain_steps
         self.settled = max(pretrain_steps, math.ceil(1.0 / BASELINE_RATE))
-        self.adam = BufferedAdam(list(policy.parameters()), generator_lr, generator_weight_decay)
+        self.adam = BufferedAdam(list(policy.parameters()), learning_rate, weight_decay)
         self.register_buffer("playing", torch.tensor(pretrain_steps == 0))
         self.register_buffer("baseline", torch.zeros(()))
 
@@ -155,11 +159,11 @@ class Adversarial(Sampler):
 
     @torch.no_grad()
     def sample(
-        self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
+        self, triples: Tensor, side: Side, generator: torch.Generator, stream: AbstractContextManager[Any] = NO_CONTEXT
     ) -> Negatives:
         chosen, notes = self.choose(triples, side, generator)
         entities = self.mix(self._in_phase(chosen, triples, generator), triples, generator)
-        return self.settle(entities, triples, side, generator, aside)._replace(notes=(chosen, *notes))
+        return self.settle(entities, triples, side, generator, stream)._replace(notes=(chosen, *notes))
 
     def redraws(self, side: Side, generator: torch.Generator) -> list[tuple[int, Draw]]:
         # All rounds at once would take so many times the memory of the policy's scores.

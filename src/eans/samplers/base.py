@@ -8,61 +8,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from eans import kernels
 from eans.errors import UsageError
-from eans.graph import KnowledgeGraph, Side
-from eans.models import Model, Scores
+from eans.graph import KnowledgeGraph
+from eans.options import Option
+from eans.types import Capability, Negatives, Side, StepOutcome
 
 KnownTrue = Literal["exact", "repeats", "repeats-everywhere"]
 FalseNegatives = Literal["mask", "resample", "keep"]
 NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
 Draw = Callable[[Tensor], Tensor]  # candidates int64 [B, N] for triples [B, 3]
-
-
-class Negatives(NamedTuple):
-    """Candidates for one batch.
-
-    Attributes:
-        entities: int64 ``[B, N]``.
-        known_true: bool ``[B, N]``: labelled as a false negative.
-        weight: ``[B]`` or None: factors on the weights of the positives.
-        notes: tensors that the sampler's own `observe` wants to see again.
-    """
-
-    entities: Tensor
-    known_true: Tensor
-    weight: Tensor | None = None
-    notes: tuple[Tensor, ...] = ()
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """What a sampler may look at after an optimizer step. It must not change the model.
-
-    Attributes:
-        step: how many steps are complete, counted from 1.
-        model: after the update.
-        triples, side: the batch, ``[B, 3]``.
-        negatives: what the sampler returned for it.
-        scores: detached scores of the step, before the update.
-        generator: random numbers for the sampler's own use.
-    """
-
-    step: int
-    model: Model
-    triples: Tensor
-    side: Side
-    negatives: Negatives
-    scores: Scores
-    generator: torch.Generator
 
 
 class Sampler(nn.Module, ABC):
@@ -86,19 +48,29 @@ class Sampler(nn.Module, ABC):
 
     resample_rounds: ClassVar[int] = 8  # of drawing known answers again
     draws: ClassVar[bool] = True  # are there negatives, of a number that the recipe says?
-    whole: ClassVar[bool] = False  # are the negatives of every row all entities, in their order?
+    all_entities: ClassVar[bool] = False  # are the negatives of every row all entities, in their order?
+    knows_proposal: bool = False  # is the probability of each draw known: `log_density`?
+    needs: ClassVar[tuple[Capability, ...]] = ()  # what the model must be able to do
     can_sort: ClassVar[bool] = True  # may `sample` put candidates in another order?
     # From now on `observe` does the same after every step, on the device alone, whatever its number: it is recorded
     # as part of the step.
     steady: bool = False
+    memory_limit_mb: float = math.inf  # of `working_memory_mb`
 
     def __init__(
         self,
         graph: KnowledgeGraph,
-        negatives: int,
-        known_true: KnownTrue = "exact",
-        false_negatives: FalseNegatives = "mask",
-        uniform_share: float = 0.0,
+        negatives: Annotated[
+            int, Option("negatives per positive, n; 0 for the samplers none and all", ge=0, default=64)
+        ],
+        known_true: Annotated[
+            KnownTrue,
+            Option("which negatives are labelled false negatives; 'repeats' is what the paper's results used"),
+        ] = "exact",
+        false_negatives: Annotated[
+            FalseNegatives, Option("mask them in the loss, draw again, or train on them as negatives")
+        ] = "mask",
+        uniform_share: Annotated[float, Option("share of uniform negatives mixed in", ge=0.0, le=1.0)] = 0.0,
     ) -> None:
         super().__init__()
         if negatives < 1 and self.draws:
@@ -112,9 +84,17 @@ class Sampler(nn.Module, ABC):
         self.known_true: KnownTrue = known_true
         self.false_negatives: FalseNegatives = false_negatives
         self.uniform_share = uniform_share
+        if uniform_share == 1.0:
+            self.knows_proposal = True
         self.known = graph.known_train
         self.sorts = False
         self.repeats_from = {"exact": None, "repeats": 10.0 * negatives**0.145, "repeats-everywhere": 0.0}[known_true]
+
+    @classmethod
+    def automatic(cls, options: Mapping[str, Any], graph: KnowledgeGraph) -> dict[str, Any]:
+        """What the options of this class that may be ``"auto"`` then are on a graph."""
+        del options, graph
+        return {}
 
     @property
     def row_numbers(self) -> int:
@@ -141,13 +121,10 @@ class Sampler(nn.Module, ABC):
     def log_density(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """Log-probability with which `draw` proposes each of the candidates ``[B, N]``: ``[B, N]``.
 
-        Losses that correct for the proposal need it; a sampler that cannot say refuses here.
+        Losses that correct for the proposal need it. For samplers that declare `knows_proposal`.
         """
         del triples, side, entities
-        raise UsageError(
-            f"sampler '{type(self).__name__.lower()}' does not know the probability of its draws; "
-            "use sampler.name 'uniform' or 'eans', or loss.name 'logsigmoid'"
-        )
+        raise UsageError(f"sampler '{type(self).__name__.lower()}' does not know the probability of its draws")
 
     def log_proposal(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """`log_density` with the share of uniform draws mixed in: ``[B, N]``."""
@@ -159,9 +136,10 @@ class Sampler(nn.Module, ABC):
             return density
         return torch.logaddexp(density + math.log1p(-share), torch.full_like(density, level + math.log(share)))
 
-    def expect(self, batch_size: int) -> None:
-        """Hear how large batches will be, before the first; a sampler that cannot serve them refuses here."""
+    def working_memory_mb(self, batch_size: int) -> float:
+        """What drawing for a batch takes besides the negatives, where that is worth a limit (`memory_limit_mb`)."""
         del batch_size
+        return 0.0
 
     @abstractmethod
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
@@ -188,16 +166,16 @@ class Sampler(nn.Module, ABC):
         return entities
 
     def sample(
-        self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
+        self, triples: Tensor, side: Side, generator: torch.Generator, stream: AbstractContextManager[Any] = NO_CONTEXT
     ) -> Negatives:
         """Draw candidates for the `side` of each triple ``[B, 3]`` and label the false negatives among them.
 
-        The labels may be found `aside` (`eans.kernels.Aside`), while the caller goes on with the entities.
+        The labels may be found on a side `stream` (`eans.kernels.side_stream`), while the caller goes on.
         """
         entities = self.propose(triples, side, generator)
         if self.sorts:
             entities = entities.sort(dim=1).values
-        return self.settle(entities, triples, side, generator, aside)
+        return self.settle(entities, triples, side, generator, stream)
 
     def settle(
         self,
@@ -205,14 +183,14 @@ class Sampler(nn.Module, ABC):
         triples: Tensor,
         side: Side,
         generator: torch.Generator,
-        aside: AbstractContextManager[Any] = NO_CONTEXT,
+        stream: AbstractContextManager[Any] = NO_CONTEXT,
     ) -> Negatives:
         """The rest of `sample`: label the false negatives among proposed candidates ``[B, N]``, or draw them again."""
         if self.false_negatives == "keep":
             return Negatives(entities, torch.zeros_like(entities, dtype=torch.bool))
         if self.false_negatives == "resample":
             return Negatives(*self.draw_again(entities, triples, side, self.redraws(side, generator)))
-        with aside:
+        with stream:
             return Negatives(entities, self.label(triples, side, entities))
 
     def redraws(self, side: Side, generator: torch.Generator) -> list[tuple[int, Draw]]:
@@ -229,7 +207,7 @@ class Sampler(nn.Module, ABC):
         candidate for eight rounds.
         """
         keys, prefix = self.known.keys[side], self.known.prefix(triples, side)
-        if not may_look_at(entities):
+        if not can_branch_on(entities):
             others = [draw(triples.repeat(count, 1)) for count, draw in draws]
             stacked = torch.cat(others) if len(others) > 1 else others[0]
             rounds = stacked.view(sum(count for count, _ in draws), *entities.shape)
@@ -255,6 +233,6 @@ class Sampler(nn.Module, ABC):
         return kernels.label(known, prefix, entities, self.num_entities, self.repeats_from)
 
 
-def may_look_at(tensor: Tensor) -> bool:
+def can_branch_on(tensor: Tensor) -> bool:
     """May the values of a tensor decide what to do next? A GPU would have to be waited for."""
     return tensor.device.type == "cpu"

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side
-from eans.samplers.base import NO_CONTEXT, Negatives
+from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph
+from eans.samplers.base import NO_CONTEXT
 from eans.samplers.uniform import Uniform
+from eans.types import Negatives, Side
 
 
 def head_probabilities(triples: Tensor, num_relations: int) -> Tensor:
@@ -48,7 +49,7 @@ class Bernoulli(Uniform):
         self.register_buffer("side_weights", torch.stack([2.0 * head, 2.0 - 2.0 * head]).float())  # [2, R], as SIDES
 
     def sample(
-        self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
+        self, triples: Tensor, side: Side, generator: torch.Generator, stream: AbstractContextManager[Any] = NO_CONTEXT
     ) -> Negatives:
         weight = self.side_weights[SIDES.index(side)][triples[:, RELATION]]
-        return super().sample(triples, side, generator, aside)._replace(weight=weight)
+        return super().sample(triples, side, generator, stream)._replace(weight=weight)

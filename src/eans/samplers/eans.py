@@ -8,16 +8,20 @@ negative is the entity a Gaussian step away from the positive one along that lin
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from eans.errors import UsageError
-from eans.graph import KnowledgeGraph, Side, column
+from eans.graph import KnowledgeGraph, column
+from eans.options import Option
 from eans.ordering import chain, kmeans, order
-from eans.samplers.base import Sampler, StepOutcome
+from eans.phases import phase
+from eans.samplers.base import Sampler
 from eans.samplers.proposals import Block, Gaussian, Proposal, ProposalName, Student
+from eans.types import Side, StepOutcome
 
 Boundary = Literal["wrap", "reflect"]
 Inside = Literal["id", "inherited"]
@@ -51,7 +55,7 @@ class EANS(Sampler):
         reorder_every: steps between two orderings. The first follows the first step.
         boundary: ``"wrap"`` joins the two ends of the line, ``"reflect"`` mirrors at them.
         order_epoch: a new line waits until a multiple of so many steps is done; 0: it takes effect at once. The paper's
-            code behaves as with twice the batches of an epoch: its processes that draw hear of a line when they begin
+            code behaves as with twice the batches of an epoch: its processes that draw receive a line when they begin
             their next one.
         warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
         inside: how entities stand inside a cluster: by ``"id"``, or ``"inherited"`` from the line before, as in the
@@ -64,6 +68,7 @@ class EANS(Sampler):
         orders: how many lines there are, K. The tables are ``[E]`` for one and ``[K, E]`` for several.
     """
 
+    knows_proposal = True
     virtual_to_real: Tensor
     real_to_virtual: Tensor
     next_line: Tensor
@@ -74,17 +79,26 @@ class EANS(Sampler):
         self,
         graph: KnowledgeGraph,
         negatives: int,
-        clusters: int | None = None,
-        sigma: float | None = None,
-        reorder_every: int = 1000,
-        order_epoch: int = 0,
+        clusters: Annotated[int | None, Option("k of K-means; auto: min(100, sqrt(|E|))", ge=1, auto=True)] = None,
+        sigma: Annotated[
+            float | None, Option("standard deviation in entities; auto: 2 |E| / k", gt=0, auto=True)
+        ] = None,
+        reorder_every: Annotated[int, Option("steps between two orderings", ge=1)] = 1000,
+        order_epoch: Annotated[
+            int, Option("a new order waits for a multiple of so many steps; 0: it takes effect at once", ge=0)
+        ] = 0,
+        warm_start: Annotated[bool, Option("start K-means from the previous centroids")] = True,
+        inside: Annotated[
+            Inside, Option("how entities stand inside a cluster: by id, or as in the line before")
+        ] = "id",
         boundary: Boundary = "wrap",
-        warm_start: bool = True,
-        inside: Inside = "id",
-        proposal: ProposalName = "gaussian",
-        blocks: int = 8,
-        freedom: int = 2,
-        orders: int = 1,
+        proposal: Annotated[
+            ProposalName,
+            Option("how a place is drawn: around the positive, inside its block, or with heavy tails"),
+        ] = "gaussian",
+        blocks: Annotated[int, Option("block: equal blocks of the line, each of two entities or more", ge=1)] = 8,
+        freedom: Annotated[int, Option("student: degrees of freedom", ge=1, le=100)] = 2,
+        orders: Annotated[int, Option("lines at once; each row draws along one", ge=1, le=64)] = 1,
         **options: Any,
     ) -> None:
         super().__init__(graph, negatives, **options)
@@ -114,6 +128,12 @@ class EANS(Sampler):
             self.register_buffer("places", identity, persistent=False)
         # Empty until the first ordering; later orderings start K-means from the previous centroids.
         self.register_buffer("centroids", torch.empty(0, 0))
+
+    @classmethod
+    def automatic(cls, options: Mapping[str, Any], graph: KnowledgeGraph) -> dict[str, Any]:
+        given, size = options["clusters"], graph.num_entities
+        clusters = given if isinstance(given, int) else default_clusters(size)
+        return {"clusters": clusters, "sigma": default_sigma(size, clusters)}
 
     def _proposal(self, name: ProposalName) -> Proposal:
         reflect = self.boundary == "reflect"
@@ -178,11 +198,12 @@ class EANS(Sampler):
 
     def observe(self, outcome: StepOutcome) -> None:
         if (outcome.step - 1) % self.reorder_every == 0:
-            self.reorder(outcome.model.entity_features(), outcome.generator)
+            with phase("clustering"):
+                self.reorder(outcome.model.entity_features(), outcome.generator)
         if self.order_epoch and outcome.step % self.order_epoch == 0:
             self.adopt(self.next_line.view(self.orders, -1))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # The centroids' shape depends on whether an ordering has happened.
-        self.centroids = state_dict[prefix + "centroids"].to(self.virtual_to_real.device)
+        self.centroids = self.centroids.new_empty(state_dict[prefix + "centroids"].shape)
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -6,12 +6,13 @@ degree, PyKEEN and TorchKGE what occurs in the same place of a relation (pseudo-
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, column
+from eans.options import Option
 from eans.samplers.lists import Lists, ListSampler, offsets
 
 CountedIn = Literal["graph", "place"]
@@ -49,20 +50,22 @@ class Frequency(ListSampler):
         graph, negatives, options: see `Sampler`.
         counted_in: ``"graph"``: at either end of any triple, which is the degree of an entity. ``"place"``: at the end
             that is replaced, in triples of the same relation.
-        frequency_power: of the counts; 1 draws them as the graph has them, 0 all that occur alike.
+        power: of the counts; 1 draws them as the graph has them, 0 all that occur alike.
     """
 
     def __init__(
         self,
         graph: KnowledgeGraph,
         negatives: int,
-        counted_in: CountedIn = "graph",
-        frequency_power: float = 1.0,
+        counted_in: Annotated[
+            CountedIn, Option("count entities in all triples, or in the same place of the relation's")
+        ] = "graph",
+        power: Annotated[float, Option("draw by counts to this power; 0: all that occur alike", ge=0, le=2)] = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(graph, negatives, **options)
         self.counted_in: CountedIn = counted_in
-        self.hold(count_lists(graph, counted_in, frequency_power))
+        self.hold(count_lists(graph, counted_in, power))
 
     def list_of(self, triples: Tensor, side: Side) -> Tensor:
         relations = triples[:, RELATION]

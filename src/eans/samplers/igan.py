@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,10 @@ from torch.nn.functional import linear
 
 from eans import kernels
 from eans.errors import UsageError
-from eans.graph import RELATION, KnowledgeGraph, Side, column, opposite
+from eans.graph import RELATION, KnowledgeGraph, column, opposite
+from eans.options import Option
 from eans.samplers.adversarial import Adversarial, draw_places, pick
-from eans.samplers.base import StepOutcome
+from eans.types import Side, StepOutcome
 
 # Tensors of the size [B, E] that exist at one time, drawing or learning.
 COPIES = 4
@@ -62,47 +63,49 @@ class IGAN(Adversarial):
     entity.
 
     Working memory is ``16 B E`` bytes, four tensors of the size ``[B, E]``; batches that need more than
-    `generator_memory_mb` are refused.
+    `memory_limit_mb` are an error.
 
     Args:
         graph, negatives, options: see `Adversarial`.
-        generator_dim: width of the perceptron.
-        generator_seed: fixes its initial weights.
-        generator_memory_mb: bound on the working memory.
+        width: of the perceptron.
+        memory_limit_mb: bound on the working memory.
+        seed: fixes its initial weights.
     """
 
     policy: Perceptron
+    knows_proposal = True
 
     def __init__(
         self,
         graph: KnowledgeGraph,
         negatives: int,
-        generator_dim: int = 50,
-        generator_seed: int = 0,
-        generator_memory_mb: int = 1024,
+        width: Annotated[int, Option("width of the generator", ge=1)] = 50,
+        memory_limit_mb: Annotated[
+            int, Option("batches that would need more working memory are an error", ge=1)
+        ] = 1024,
+        seed: int = 0,
         **options: Any,
     ) -> None:
-        seeded = torch.Generator().manual_seed(generator_seed)
-        policy = Perceptron(graph.num_entities, graph.num_relations, generator_dim, seeded)
+        seeded = torch.Generator().manual_seed(seed)
+        policy = Perceptron(graph.num_entities, graph.num_relations, width, seeded)
         super().__init__(graph, negatives, policy, **options)
-        self.generator_memory_mb = generator_memory_mb
+        self.memory_limit_mb = memory_limit_mb
 
     @property
     def row_numbers(self) -> int:
         return self.num_entities
 
-    def expect(self, batch_size: int) -> None:
-        need = COPIES * batch_size * self.num_entities * torch.float32.itemsize / MEGABYTE
-        if need > self.generator_memory_mb:
-            raise UsageError(
-                f"sampler 'igan' needs {math.ceil(need)} MB for {batch_size} positives and {self.num_entities} "
-                f"entities, but sampler.generator_memory_mb is {self.generator_memory_mb}; raise it, lower "
-                "train.batch_size, or use sampler.name 'kbgan'"
-            )
+    def working_memory_mb(self, batch_size: int) -> float:
+        return COPIES * batch_size * self.num_entities * torch.float32.itemsize / MEGABYTE
 
     def choose(self, triples: Tensor, side: Side, generator: torch.Generator) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Draws ``[B, N]``, and no notes: the draws say all."""
-        self.expect(len(triples))
+        need = self.working_memory_mb(len(triples))
+        if need > self.memory_limit_mb:
+            raise UsageError(
+                f"sampler 'igan' needs {math.ceil(need)} MB for {len(triples)} positives "
+                f"and {self.num_entities} entities, but its memory_limit_mb is {self.memory_limit_mb:g}; raise it"
+            )
         return draw_places(self.policy(triples, side), self.negatives, generator), ()
 
     def reward(self, outcome: StepOutcome) -> Tensor:

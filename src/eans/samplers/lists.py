@@ -47,6 +47,7 @@ class ListSampler(Sampler):
     rounds is replaced by uniform draws; what is one even then is labelled.
     """
 
+    knows_proposal = True
     resample_rounds = 4  # a list that has little else is not searched for long: uniform draws follow
 
     ids: Tensor

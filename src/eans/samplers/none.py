@@ -1,4 +1,4 @@
-"""No negatives: for losses that look at positives alone, with a penalty that keeps the other scores down."""
+"""No negatives: for losses of positives alone, with a penalty that keeps the other scores down."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from eans.errors import UsageError
-from eans.graph import KnowledgeGraph, Side
-from eans.samplers.base import NO_CONTEXT, Negatives, Sampler
+from eans.graph import KnowledgeGraph
+from eans.samplers.base import NO_CONTEXT, Sampler
+from eans.types import Negatives, Side
 
 
 class NoNegatives(Sampler):
@@ -32,8 +33,8 @@ class NoNegatives(Sampler):
         return triples.new_empty(len(triples), 0)
 
     def sample(
-        self, triples: Tensor, side: Side, generator: torch.Generator, aside: AbstractContextManager[Any] = NO_CONTEXT
+        self, triples: Tensor, side: Side, generator: torch.Generator, stream: AbstractContextManager[Any] = NO_CONTEXT
     ) -> Negatives:
-        del aside  # nothing to label, whatever the rule
+        del stream  # nothing to label, whatever the rule
         entities = self.draw(triples, side, generator)
         return Negatives(entities, torch.empty_like(entities, dtype=torch.bool))

@@ -7,15 +7,17 @@ renewed from themselves and a few uniform entities, by the scores of the model a
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from eans import kernels
 from eans.errors import UsageError
-from eans.graph import SIDES, KnowledgeGraph, Side
-from eans.samplers.base import Sampler, StepOutcome
+from eans.graph import SIDES, KnowledgeGraph
+from eans.options import Option
+from eans.samplers.base import Sampler
+from eans.types import Side, StepOutcome
 
 CacheDraw = Literal["uniform", "importance", "top"]
 CacheUpdate = Literal["importance", "top"]
@@ -51,45 +53,47 @@ class NSCaching(Sampler):
 
     Args:
         graph, negatives, options: see `Sampler`.
-        cache_size: entities per query, N1.
-        cache_candidates: uniform entities that compete for a place at each renewal, N2.
-        cache_draw: ``"uniform"``: every slot is equally likely, as the paper recommends. ``"importance"``: in
+        size: entities per query, N1.
+        candidates: uniform entities that compete for a place at each renewal, N2.
+        draw: ``"uniform"``: every slot is equally likely, as the paper recommends. ``"importance"``: in
             proportion to ``exp(score)``, with the scores of the last renewal. ``"top"``: the N best, always.
-        cache_update: ``"importance"``: N1 stay by draws without replacement in proportion to ``exp(score)``, as the
+        update: ``"importance"``: N1 stay by draws without replacement in proportion to ``exp(score)``, as the
             paper recommends. ``"top"``: the N1 best stay.
-        cache_lazy: steps of a side that pass without a renewal after each one with.
+        lazy: steps of a side that pass without a renewal after each one with.
     """
 
     def __init__(
         self,
         graph: KnowledgeGraph,
         negatives: int,
-        cache_size: int = 50,
-        cache_candidates: int = 50,
-        cache_draw: CacheDraw = "uniform",
-        cache_update: CacheUpdate = "importance",
-        cache_lazy: int = 0,
+        size: Annotated[int, Option("entities kept per query, N1", ge=1)] = 50,
+        candidates: Annotated[int, Option("uniform entities that compete at a renewal, N2", ge=0)] = 50,
+        draw: Annotated[CacheDraw, Option("negatives are slots at random, by exp(score), or the best")] = "uniform",
+        update: Annotated[
+            CacheUpdate, Option("who stays in the cache: draws by exp(score), or the best")
+        ] = "importance",
+        lazy: Annotated[int, Option("steps of a side without a renewal after each one with", ge=0)] = 0,
         **options: Any,
     ) -> None:
         super().__init__(graph, negatives, **options)
         if graph.num_entities >= 2**31:
             raise UsageError(f"sampler 'nscaching' keeps 32-bit ids, but the graph has {graph.num_entities} entities")
-        self.cache_size = cache_size
-        self.cache_candidates = cache_candidates
-        self.cache_draw: CacheDraw = cache_draw
-        self.cache_update: CacheUpdate = cache_update
-        self.cache_lazy = cache_lazy
-        self.steady = not cache_lazy
+        self.size = size
+        self.candidates = candidates
+        self.drawn_by: CacheDraw = draw
+        self.kept_by: CacheUpdate = update
+        self.lazy = lazy
+        self.steady = not lazy
         generator = torch.Generator().manual_seed(INITIAL_SEED)
         for side in SIDES:
             # They follow from the graph, so the checkpoint does not hold them.
             pairs = torch.unique(self.known.keys[side] // graph.num_entities)
             self.register_buffer(f"{side}_pairs", pairs, persistent=False)
             # The last row serves queries that train does not hold.
-            shape = (len(pairs) + 1, cache_size)
+            shape = (len(pairs) + 1, size)
             entities = torch.randint(graph.num_entities, shape, generator=generator, dtype=torch.int32)
             self.register_buffer(f"{side}_cache", entities)
-            if cache_draw != "uniform":
+            if draw != "uniform":
                 self.register_buffer(f"{side}_scores", torch.zeros(shape))
 
     def memory(self) -> int:
@@ -109,20 +113,20 @@ class NSCaching(Sampler):
     def _slots(self, row: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         """Which slots of the rows ``[B]`` are the negatives: int64 ``[B, N]``."""
         shape = (len(row), self.negatives)
-        if self.cache_draw == "uniform":
-            return torch.randint(self.cache_size, shape, generator=generator, device=row.device)
+        if self.drawn_by == "uniform":
+            return torch.randint(self.size, shape, generator=generator, device=row.device)
         scores = self.get_buffer(f"{side}_scores")[row]
-        if self.cache_draw == "importance":
+        if self.drawn_by == "importance":
             heaped = scores.softmax(1).cumsum(1)
             level = torch.rand(shape, generator=generator, device=row.device) * heaped[:, -1:]
-            return torch.searchsorted(heaped, level, right=True).clamp_(max=self.cache_size - 1)
+            return torch.searchsorted(heaped, level, right=True).clamp_(max=self.size - 1)
         best = scores.sort(dim=1, descending=True, stable=True).indices
         # More negatives than slots: from the best one again.
-        return best[:, torch.arange(self.negatives, device=row.device) % self.cache_size]
+        return best[:, torch.arange(self.negatives, device=row.device) % self.size]
 
     def observe(self, outcome: StepOutcome) -> None:
         # The sides take turns, so this is how often the side was seen before.
-        if (outcome.step - 1) // 2 % (self.cache_lazy + 1):
+        if (outcome.step - 1) // 2 % (self.lazy + 1):
             return
         side, row = outcome.side, self.rows(outcome.triples, outcome.side)
         with torch.no_grad():
@@ -130,25 +134,25 @@ class NSCaching(Sampler):
         # Rows with the same query write the same values, so it does not matter which of them writes last.
         first = first_of_each(row)
         self.get_buffer(f"{side}_cache")[row] = entities[first].int()
-        if self.cache_draw != "uniform":
+        if self.drawn_by != "uniform":
             self.get_buffer(f"{side}_scores")[row] = scores[first]
 
     def _renewed(self, outcome: StepOutcome, row: Tensor) -> tuple[Tensor, Tensor]:
         """The next content of the rows ``[B]``: entities int64 ``[B, N1]`` and their scores ``[B, N1]``."""
         triples, side, generator = outcome.triples, outcome.side, outcome.generator
         cached = self.get_buffer(f"{side}_cache")[row].long()
-        shape = (len(row), self.cache_candidates)
+        shape = (len(row), self.candidates)
         fresh = torch.randint(self.num_entities, shape, generator=generator, device=row.device)
         candidates = torch.cat([cached, fresh], dim=1)
-        scores = outcome.model.score_candidates(triples, side, candidates).float()
+        scores = outcome.model.scores_of_candidates(triples, side, candidates).float()
         # An entity that is drawn while it is cached would take up two slots, and in time all of them.
         barred = kernels.repeats(candidates)
         if self.false_negatives != "keep":
             keys, prefix = self.known.keys[side], self.known.prefix(triples, side)
             barred |= kernels.label(keys, prefix, candidates, self.num_entities, None)
-        rank = with_gumbel_noise(scores, generator) if self.cache_update == "importance" else scores
-        best, chosen = torch.where(barred, -torch.inf, rank).topk(self.cache_size, dim=1)
+        rank = with_gumbel_noise(scores, generator) if self.kept_by == "importance" else scores
+        best, chosen = torch.where(barred, -torch.inf, rank).topk(self.size, dim=1)
         left = (best > -torch.inf).sum(1, keepdim=True)
-        slots = torch.arange(self.cache_size, device=row.device)
+        slots = torch.arange(self.size, device=row.device)
         chosen = torch.where(left > 0, chosen.gather(1, slots % left.clamp(min=1)), slots)
         return candidates.gather(1, chosen), scores.gather(1, chosen)

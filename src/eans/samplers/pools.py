@@ -207,7 +207,7 @@ def build_pools(
         used += (12 if weighted else 4) * len(keys)
         if used > memory_mb * MEGABYTE:
             raise UsageError(
-                f"the pools of sampler 'sans' take more than sampler.pool_memory_mb = {memory_mb}; lower "
-                f"sampler.pool_limit or sampler.{'walks' if walks else 'hops'}, or allow more"
+                f"the pools of sampler 'sans' take more than sampler.memory_limit_mb = {memory_mb}; lower "
+                f"sampler.limit or sampler.{'walks' if walks else 'hops'}, or allow more"
             )
     return Lists(torch.cat(parts), offsets(counts), offsets(torch.cat(weights)) if weighted else None)

@@ -1,6 +1,6 @@
 """Which place on the line of entities a negative takes, given the place of the positive one; and how likely it is.
 
-Probabilities come from tables in double precision, made once when a loss first asks for them, so that saying how
+Probabilities come from tables in double precision, made once when a loss first needs them, so that saying how
 likely a draw was costs one look-up (two at reflecting ends).
 """
 

@@ -12,6 +12,8 @@ from eans.samplers.base import Sampler
 class Uniform(Sampler):
     """Every entity is equally likely."""
 
+    knows_proposal = True
+
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         del side
         return self.uniform(triples, generator)

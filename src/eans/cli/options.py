@@ -1,0 +1,43 @@
+"""Options that several commands have, and checks of what was given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eans.errors import UsageError, did_you_mean
+
+RunArgument = Annotated[Path, typer.Argument(help="Run folder.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DataOption = Annotated[str | None, typer.Option(help="Dataset name or folder. Default: the recipe's.")]
+SeedOption = Annotated[int | None, typer.Option(min=0, help="Short for --set train.seed=N.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; repeatable.")
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Fail on what is otherwise a warning about a folder of triples: duplicates, leakage, a header...",
+    ),
+]
+
+
+def overrides_of(settings: list[str] | None, seed: int | None) -> list[str]:
+    """What --set and --seed say, as ``section.key=value``."""
+    return [*(settings or []), *([f"train.seed={seed}"] if seed is not None else [])]
+
+
+def choose(option: str, value: str, allowed: tuple[str, ...]) -> str:
+    """`value` if it is allowed; otherwise an error that lists what is."""
+    if value not in allowed:
+        raise UsageError(f"{option} '{value}' is not one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
+    return value
+
+
+def require_given(option: str, dataset: str | None) -> None:
+    """Raise for an empty name: what an unset variable of a shell becomes should not choose a graph."""
+    if dataset is not None and not dataset.strip():
+        raise UsageError(f"{option} is empty; give the name of a dataset or a folder")

@@ -1,0 +1,51 @@
+"""``eans predict``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from eans.cli.options import DeviceOption, RunArgument, choose
+from eans.cli.tables import plain_table
+from eans.progress import plain_console
+from eans.streams import typed
+
+if TYPE_CHECKING:
+    from eans.prediction import Known, Predictions
+
+
+def predict(
+    run: RunArgument,
+    head: Annotated[str | None, typer.Option(help="Head entity.")] = None,
+    relation: Annotated[str | None, typer.Option(help="Relation.")] = None,
+    tail: Annotated[str | None, typer.Option(help="Tail entity.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many.")] = 10,
+    known: Annotated[str, typer.Option(help="filter: leave known triples out. mark: keep and mark them.")] = "filter",
+    format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    device: DeviceOption = "auto",
+) -> None:
+    """Complete a triple: give two of --head, --relation, --tail."""
+    from eans.run import Run
+
+    choose("--known", known, ("filter", "mark"))
+    choose("--format", format, ("table", "csv", "json"))
+    given = {"head": typed(head), "relation": typed(relation), "tail": typed(tail)}
+    predictions = Run.load(run, device).predict(**given, k=k, known=cast("Known", known))
+    if format == "csv":
+        print(predictions.to_csv(), end="")
+    elif format == "json":
+        print(predictions.to_json())
+    else:
+        show_predictions(predictions, known == "mark")
+
+
+def show_predictions(predictions: Predictions, with_known: bool) -> None:
+    """Predictions as a table, best first."""
+    table = plain_table("rank", right=("rank",))
+    for name in ("head", "relation", "tail", "score", *(["known"] if with_known else [])):
+        table.add_column(name, justify="right" if name == "score" else "left", overflow="fold")
+    for position, row in enumerate(predictions, 1):
+        known = ["yes" if row.known else ""] if with_known else []
+        table.add_row(str(position), row.head, row.relation, row.tail, f"{row.score:.3f}", *known)
+    plain_console().print(table)

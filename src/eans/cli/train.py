@@ -1,0 +1,137 @@
+"""``eans train``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eans.cli.graphs import load_graph
+from eans.cli.options import DataOption, DeviceOption, SeedOption, SetOption, StrictOption, overrides_of, require_given
+from eans.cli.tables import show_metrics
+from eans.errors import Interrupted, RunError, UsageError
+from eans.progress import plain_console
+from eans.signals import WORDS, StopRequests
+from eans.streams import outlive_readers
+
+if TYPE_CHECKING:
+    from eans.graph import KnowledgeGraph
+    from eans.listener import Listener
+    from eans.recipes import Recipe
+    from eans.run import Run
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="Recipe name (see `eans recipes`) or TOML file. Default: the dataset's own.")
+    ] = None,
+    data: DataOption = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create. Default: a new one under runs/.")] = None,
+    seed: SeedOption = None,
+    device: DeviceOption = "auto",
+    set_: SetOption = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
+    strict: StrictOption = False,
+) -> None:
+    """Train a model, evaluate it, and keep everything in a run folder."""
+    outlive_readers()
+    if resume is not None:
+        if recipe is not None or data is not None or out is not None or seed is not None or set_:
+            raise UsageError(
+                "--resume continues a run as it was: give no recipe, --data, --out, --seed or --set with it"
+            )
+        if strict:
+            raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
+        show_run(_resumed(resume, device))
+        return
+    require_given("--data", data)
+    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict))
+
+
+def _trained(
+    name: str | None, data: str | None, overrides: list[str], out: Path | None, device: str, strict: bool
+) -> Run:
+    from eans.lifecycle import start
+    from eans.recipes.choosing import recipe_and_graph
+
+    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, strict=strict))
+    with out_folder(out, recipe, graph) as folder, watching(folder) as listener:
+        return start(recipe, graph, folder, device, listener)
+
+
+def _resumed(path: Path, device: str) -> Run:
+    from eans.lifecycle import continue_run
+    from eans.runs import RunFolder
+
+    if RunFolder.open(path).is_complete:
+        plain_console().print(f"{path} is complete already")
+    with watching(path) as listener:
+        return continue_run(path, device, listener)
+
+
+@contextlib.contextmanager
+def watching(path: Path) -> Iterator[Listener]:
+    """A listener that shows a run on standard output, and turns Ctrl-C and SIGTERM into an orderly stop with the state
+    saved.
+    """
+    from eans.listener import Listener
+    from eans.run_progress import TrainingDisplay
+    from eans.runs import RunFolder
+
+    def on_stop(count: int) -> None:
+        if count > 1:
+            raise KeyboardInterrupt  # asked twice: do not wait for the end of the step
+        print(WORDS, file=sys.stderr, flush=True)
+
+    stop = StopRequests(on_stop)
+    try:
+        with stop.caught(), TrainingDisplay(Listener(stop=lambda: stop.asked), sys.stdout) as display:
+            yield display.listener()
+    except (Interrupted, KeyboardInterrupt) as interruption:
+        what = str(interruption) or "stopped at once"
+        raise Interrupted(f"{what}; continue with: {RunFolder(path).resume_command}") from None
+
+
+@contextlib.contextmanager
+def out_folder(out: Path | None, recipe: Recipe, graph: KnowledgeGraph) -> Iterator[Path]:
+    """The folder of a new run: `out`, or one under runs/ named after the recipe, which is then claimed at once."""
+    if out is not None:
+        yield out
+        return
+    name = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+    if recipe.name.startswith("default/"):
+        name = f"{graph.name}-{name.removeprefix('default-')}"
+    for suffix in ("", *(f"-{number}" for number in range(2, 10_000))):
+        folder = Path("runs") / f"{name}-seed{recipe.train.seed}{suffix}"
+        try:
+            folder.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(f"cannot create run folder {folder}: {error.strerror}; name one with --out") from error
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # works only if the run never began, and the folder is empty
+            folder.parent.rmdir()
+
+
+def show_run(run: Run) -> None:
+    """The result of a finished run."""
+    from eans.run_progress import summary
+
+    console = plain_console()
+    console.print(summary(run.recipe, run.metrics["training"]), soft_wrap=True)
+    splits: dict[str, Any] = {split: run.metrics[split] for split in ("valid", "test") if split in run.metrics}
+    if splits:
+        show_metrics(splits, run.metrics["protocol"])
+    else:
+        console.print("not evaluated: the graph has neither valid nor test triples")
+    console.print(f"run folder: {run.folder}", soft_wrap=True)

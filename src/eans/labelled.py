@@ -1,0 +1,129 @@
+"""Labelled triples from what people have them in: lists, generators, NumPy arrays, data frames.
+
+A frame is recognised by what it can do, columns by name: neither pandas nor polars is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from numbers import Integral
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from eans.errors import UsageError
+
+Labelled = tuple[str, str, str]
+
+
+class Array(Protocol):
+    """What is used of an array of NumPy, or a tensor."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    def tolist(self) -> Any: ...
+
+
+class Frame(Protocol):
+    """What is used of a data frame of pandas or polars; its columns have ``to_list``."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def __getitem__(self, name: Any, /) -> Any: ...
+
+
+Triples = Iterable[Sequence[str | int]] | Array | Frame
+
+COLUMNS = ("head", "relation", "tail")
+# What the three columns may be called.
+NAMES = (
+    COLUMNS,
+    ("subject", "predicate", "object"),
+    ("h", "r", "t"),
+    ("s", "p", "o"),
+    ("source", "relation", "target"),
+)
+MISSING = ("NAType", "NaTType")  # of pandas: neither equal nor unequal to itself
+
+
+def labelled(triples: object, what: str = "triples") -> Iterator[Labelled]:
+    """The triples, each part a string; an integer becomes its decimal text.
+
+    Args:
+        triples: rows of three labels: a list or another iterable, an array ``[n, 3]``, or a data frame.
+        what: how an error names them.
+
+    Raises:
+        UsageError: one line that names the row, counted from 0, and what is wrong with it.
+    """
+    for number, triple in enumerate(_rows(triples, what)):
+        # Nearly all are so; looking closer takes several times as long.
+        if type(triple) is tuple and len(triple) == 3:
+            head, relation, tail = triple
+            if type(head) is type(relation) is type(tail) is str and head and relation and tail:
+                yield triple
+                continue
+        yield _converted(triple, f"{what}, row {number}")
+
+
+def _rows(triples: Any, what: str) -> Iterable[Any]:
+    if isinstance(triples, (str, bytes, PurePath)):
+        raise UsageError(f"{what}: expected triples, got {triples!r}; a folder of files is opened with eans.load(...)")
+    if hasattr(triples, "columns"):
+        return _rows_of_frame(triples, what)
+    if hasattr(triples, "shape") and hasattr(triples, "tolist"):
+        shape = tuple(triples.shape)
+        if len(shape) != 2 or shape[1] != 3:
+            if shape == (0,):
+                return []
+            raise UsageError(f"{what}: expected an array of shape [n, 3], got {list(shape)}")
+        return map(tuple, triples.tolist())
+    if not isinstance(triples, Iterable):
+        raise UsageError(f"{what}: expected triples (a list, an array or a data frame), got {_shown(triples)}")
+    return triples
+
+
+def _rows_of_frame(frame: Any, what: str) -> Iterable[Any]:
+    """The rows of the columns that are named like the parts of a triple, or of the only three."""
+    names = list(frame.columns)
+    if not all(hasattr(frame[name], "to_list") for name in names if names.count(name) == 1):
+        raise UsageError(f"{what}: cannot read a {type(frame).__name__}; give its rows as a list or an array")
+    found = {str(name).strip().lower(): name for name in names}
+    wanted = next(([found[name] for name in group] for group in NAMES if found.keys() >= set(group)), names)
+    if len(wanted) != 3 or any(names.count(name) != 1 for name in wanted):
+        columns = ", ".join(map(str, names))
+        raise UsageError(
+            f"{what}: expected columns head, relation and tail, or three in this order, got {columns}; choose three"
+        )
+    return zip(*(frame[name].to_list() for name in wanted), strict=True)
+
+
+def _converted(triple: Any, where: str) -> Labelled:
+    if hasattr(triple, "tolist"):
+        triple = triple.tolist()
+    if isinstance(triple, (str, bytes)) or not isinstance(triple, Sequence):
+        raise UsageError(f"{where}: a triple is three labels, head, relation and tail, not {_shown(triple)}")
+    if len(triple) != 3:
+        raise UsageError(
+            f"{where}: expected three labels, head, relation and tail, got {len(triple)}: {_shown(triple)}"
+        )
+    head, relation, tail = (_label(part, name, where) for part, name in zip(triple, COLUMNS, strict=True))
+    return head, relation, tail
+
+
+def _label(value: Any, name: str, where: str) -> str:
+    if isinstance(value, str) and value:
+        return str(value)
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(int(value))
+    kind, is_float = type(value).__name__, isinstance(value, float)
+    if value is None or isinstance(value, str) or kind in MISSING or (is_float and value != value):
+        raise UsageError(f"{where}: the {name} is missing ({value!r}); fill it in or drop the row")
+    reason = "; a column of integers turns into floats where one is missing" if is_float else ""
+    raise UsageError(f"{where}: the {name} {_shown(value)} is of type {kind}, not a string or an integer{reason}")
+
+
+def _shown(value: object, limit: int = 80) -> str:
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

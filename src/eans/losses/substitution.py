@@ -1,0 +1,110 @@
+"""The loss of EANS (Je, EMNLP 2022): false negatives are predicted by a substitution score and spared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from eans import kernels
+from eans.losses.base import Loss, Margin, Temperature
+from eans.options import Option
+from eans.types import LossTerms, Scores
+
+Form = Literal["reference", "paper"]
+
+
+class SubstitutionLoss(Loss):
+    """The loss of EANS: false negatives are predicted by a substitution score and spared.
+
+    With ``u`` the substitution score plus the margin, a negative's logit is lowered to ``z = s - l1 u``, known false
+    negatives are masked, and ``u`` itself is trained on the labels:
+
+    ``L = (L_positive + L_negative(z)) / 2 + l2 mean_{y=1}(-log sig(u)) + l1 mean(|u|)``
+
+    This is the form that reaches the published numbers: ``u`` averages both directions, its gradient flows through
+    ``z``, the mean runs over the known false negatives of the batch, and only the first part is halved.
+
+    Args:
+        margin, adversarial_temperature: see `LogSigmoid`.
+        substitution_weight: ``l2``.
+        substitution_regularization: ``l1``.
+        form: ``"reference"`` as above, or ``"paper"`` for the printed equations: one direction, the substitution
+            distance without the margin inside ``z``, nothing halved, and per positive
+            ``l2 / N sum_j y_j (-log sig(u_j)) + l1 |sum_j u_j|``, averaged over the batch.
+        detach: stop the gradient of ``u`` inside ``z``.
+    """
+
+    terms = ("positive", "negative", "substitution")
+    unweighted = ("substitution",)
+    needs_labels = True
+
+    def __init__(
+        self,
+        margin: Margin = 0.0,
+        adversarial_temperature: Temperature = 0.0,
+        substitution_weight: Annotated[float, Option("lambda_2", ge=0)] = 1.0,
+        substitution_regularization: Annotated[float, Option("lambda_1", ge=0)] = 0.1,
+        form: Annotated[
+            Form, Option("the form that reaches the published numbers, or the equations as printed")
+        ] = "reference",
+        detach: bool = False,
+    ) -> None:
+        super().__init__()
+        self.margin = margin
+        self.adversarial_temperature = adversarial_temperature
+        self.substitution_weight = substitution_weight
+        self.substitution_regularization = substitution_regularization
+        self.form: Form = form
+        self.detach = detach
+        self.needs_substitution = "symmetric" if form == "reference" else "one-way"
+        self.most_pull = 0.5 if form == "reference" else 1.0
+
+    def logits(self, scores: Scores) -> Tensor:
+        """``z``, ``[B, N]``."""
+        assert scores.substitution is not None
+        lowering = scores.substitution + (self.margin if self.form == "reference" else 0.0)
+        return super().logits(scores) - self.substitution_regularization * (
+            lowering.detach() if self.detach else lowering
+        )
+
+    def forward(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
+    ) -> LossTerms:
+        del log_proposal
+        assert scores.substitution is not None
+        if self.form == "paper" or self.detach:
+            return self._variant(scores, scores.substitution, known_true, weight)
+        terms = kernels.loss_terms(
+            *scores,
+            known_true,
+            weight,
+            self.margin,
+            self.adversarial_temperature,
+            self.substitution_weight,
+            self.substitution_regularization,
+        )
+        return dict(zip(self.terms, terms.unbind(), strict=True))
+
+    def _variant(self, scores: Scores, substitution: Tensor, known_true: Tensor, weight: Tensor) -> LossTerms:
+        """The loss with the printed equations, or with a detached substitution score."""
+        weight = weight / weight.sum()
+        logit = substitution + self.margin
+        positive = -(weight * logsigmoid(scores.positive + self.margin)).sum()
+        negative = kernels.negative_loss(self.logits(scores), known_true, weight, self.adversarial_temperature)
+        missed = torch.where(known_true, -logsigmoid(logit), 0.0)
+        if not logit.numel():  # the means below would be 0 / 0
+            values = positive / (2 if self.form == "reference" else 1), negative, logit.sum()
+            return dict(zip(self.terms, values, strict=True))
+        if self.form == "reference":
+            prediction = missed.sum() / known_true.sum().clamp(min=1)
+            size = logit.abs().mean()
+            halves = 2
+        else:
+            prediction = missed.mean(1).mean()
+            size = logit.sum(1).abs().mean()
+            halves = 1
+        predicted = self.substitution_weight * prediction + self.substitution_regularization * size
+        return dict(zip(self.terms, (positive / halves, negative / halves, predicted), strict=True))

@@ -1,0 +1,91 @@
+"""`Run`: a trained model with all that belongs to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from eans.devices import choose_device
+from eans.errors import UsageError
+from eans.evaluation import Ties, evaluate
+from eans.graph import KnowledgeGraph, Split
+from eans.labelled import Triples
+from eans.models import Model
+from eans.prediction import Known, Predictions, predict
+from eans.progress import Told
+from eans.recipes import Recipe
+from eans.runs import RunFolder
+
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A trained model with its graph, recipe, metrics and history.
+
+    Attributes:
+        recipe: resolved, so that it reproduces the run.
+        graph: the graph it was trained on.
+        model: the trained model.
+        metrics: ``{"test": {"both": {"mr", "mrr", "hits@1", ...}, "head": ..., ...}, "valid": ..., "protocol": ...}``.
+        history: the log records.
+        folder: where the run lives, or None for one in memory.
+    """
+
+    recipe: Recipe
+    graph: KnowledgeGraph
+    model: Model
+    metrics: dict[str, Any]
+    history: list[dict[str, Any]]
+    folder: Path | None = None
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto") -> Run:
+        """Open a run folder; an unfinished run has the weights of its last checkpoint and no metrics."""
+        folder = RunFolder.open(path)
+        graph = folder.graph()
+        model = folder.model(graph, choose_device(device))
+        return cls(folder.recipe(), graph, model, folder.metrics(), folder.log(), folder.path)
+
+    def predict(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        k: int = 10,
+        known: Known = "filter",
+    ) -> Predictions:
+        """The k best completions of a triple of which two parts are given; see `eans.predict`."""
+        return predict(self.model, self.graph, head=head, relation=relation, tail=tail, k=k, known=known)
+
+    def evaluate(
+        self,
+        split: Split | Triples = "test",
+        ties: Ties = "realistic",
+        progress: bool | Told = True,
+    ) -> dict[str, Any]:
+        """Rank a split anew, or labelled triples, and return the metrics with the protocol.
+
+        Args:
+            split: ``"train"``, ``"valid"`` or ``"test"``; or triples of labels, in any form that `from_labels` of a
+                graph takes, in the place of the test split. They are filtered against the graph's own splits and each
+                other.
+            ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
+            progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error;
+                False: nothing; or what to call with (queries done, queries in all).
+        """
+        graph = self.graph
+        if not isinstance(split, str):
+            graph = graph.with_test(graph.ids(split))
+            split = "test"
+        split = cast(Split, split)
+        if not len(graph.split(split)):
+            raise UsageError(f"there are no {split} triples to rank in graph '{graph.name}'")
+        memory = self.recipe.evaluation.memory_mb * MEGABYTE
+        return evaluate(self.model, graph, (split,), ties=ties, memory=memory, progress=progress)
+
+    def __repr__(self) -> str:
+        scores = self.metrics.get("test", {}).get("both", {})
+        summary = f", test MRR {scores['mrr']:.3f}" if scores else ""
+        return f"Run('{self.recipe.name}' on {self.graph.name}{summary})"

@@ -1,0 +1,87 @@
+"""Named tensors as safetensors files, and the graph among them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from eans.errors import DataError, RunError
+from eans.files import cannot_read
+from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
+from eans.manifest import FORMAT, RESTORE, check_format
+
+
+def tensors_to_bytes(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Named tensors, from any device, and text about them; the same bytes for the same tensors and text."""
+    local = {name: value.detach().to("cpu").contiguous() for name, value in tensors.items()}
+    content = save_tensors(local)
+    # With metadata of its own safetensors would write them in another order each time.
+    header, start = _header(content)
+    text = json.dumps({"__metadata__": {"format": FORMAT, **metadata}, **header}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors are aligned
+    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(content)[start:]))
+
+
+def _header(content: bytes) -> tuple[dict[str, Any], int]:
+    """What precedes the tensors of a safetensors file, and where they start."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:start]), start
+
+
+def tensors_from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The inverse of `tensors_to_bytes`; `path` is where the content comes from."""
+    try:
+        tensors = load_tensors(content)
+        header, _ = _header(content)
+    except (SafetensorError, ValueError) as error:
+        raise unreadable(path, error) from error
+    metadata = dict(header.get("__metadata__", {}))
+    check_format(metadata.get("format"), path)
+    return tensors, metadata
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The text of a file without its tensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except SafetensorError as error:
+        raise unreadable(path, error) from error
+    check_format(metadata.get("format"), path)
+    return metadata
+
+
+def unreadable(path: Path, error: Exception) -> RunError:
+    """The one line for a file that is none of tensors."""
+    return RunError(f"{path} is damaged ({error}); {RESTORE}")
+
+
+def graph_to_bytes(graph: KnowledgeGraph) -> bytes:
+    """The graph: int32 triples, labels as UTF-8 lines."""
+    tensors: dict[str, Tensor] = {split: graph.split(split).to(torch.int32) for split in SPLITS}
+    for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
+        tensors[name] = torch.frombuffer(bytearray("\n".join(vocabulary).encode()), dtype=torch.uint8)
+    return tensors_to_bytes(tensors, {"name": graph.name, "source": graph.source})
+
+
+def graph_from_bytes(content: bytes, path: Path) -> KnowledgeGraph:
+    """The inverse of `graph_to_bytes`; `path` is where the content comes from."""
+    tensors, metadata = tensors_from_bytes(content, path)
+    try:
+        labels = {key: bytes(tensors[key].numpy()).decode().split("\n") for key in ("entities", "relations")}
+        train, valid, test = (tensors[split].to(torch.int64) for split in SPLITS)
+        entities, relations = Vocabulary(labels["entities"]), Vocabulary(labels["relations"], "relation")
+        return KnowledgeGraph(metadata["name"], entities, relations, train, valid, test, source=metadata["source"])
+    except (KeyError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is not the graph of a run; {RESTORE}") from error
+    except DataError as error:
+        raise RunError(f"{path} is damaged ({error}); {RESTORE}") from error

@@ -55,15 +55,16 @@ def _run(app: typer.Typer, program: str, arguments: list[str] | None) -> int:
         # Typer reports wrong options by exceptions of its own that know how to show themselves.
         if not (hasattr(error, "show") and hasattr(error, "exit_code")):
             raise
+        shown: Any = error
         context: Any = getattr(error, "ctx", None)
         options = [] if context is None else [option.name for option in context.command.params]
         if "unexpected extra argument" in str(error) and "=" in str(error) and "set_" in options:
             _say(program, f"{str(error).rstrip('.')}; settings are given with --set KEY=VALUE")
         elif context is None or not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
-            error.show()
+            shown.show()
         else:
-            _say(program, f"{error.format_message().rstrip('.')} (see {context.command_path} --help)")
-        return int(error.exit_code)
+            _say(program, f"{shown.format_message().rstrip('.')} (see {context.command_path} --help)")
+        return int(shown.exit_code)
     sys.stdout.flush()  # here a failure can still be reported
     if status == STATUS[Interrupted]:  # what Typer makes of Ctrl-C
         _say(program, "interrupted")

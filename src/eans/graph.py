@@ -105,6 +105,8 @@ class KnowledgeGraph:
         source: where it can be loaded from again, a registered name or an absolute path; empty if nowhere.
         also_known: triples ``[n, 3]`` of no split that are true: filtered like the splits', and neither learned nor
             ranked.
+        weights: float32 ``[len(train)]``, how much each triple of train counts in the loss; None is 1 for all.
+        times: ``[len(train)]``, int64 or float64, when each triple of train was stated; None if the source has no time.
     """
 
     name: str
@@ -115,6 +117,8 @@ class KnowledgeGraph:
     test: Tensor
     source: str = field(default="", kw_only=True)
     also_known: Tensor = field(default_factory=lambda: torch.empty(0, 3, dtype=torch.int64), kw_only=True)
+    weights: Tensor | None = field(default=None, kw_only=True)
+    times: Tensor | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for text in (self.name, self.source):
@@ -134,6 +138,11 @@ class KnowledgeGraph:
                 raise DataError(f"{split}: an id lies outside the {limits[0]} entities or {limits[1]} relations")
         if not len(self.train):
             raise DataError(f"graph '{self.name}' has no training triples")
+        for what, values in (("weights", self.weights), ("times", self.times)):
+            if values is not None and (not isinstance(values, Tensor) or values.shape != self.train.shape[:1]):
+                raise DataError(
+                    f"{what}: expected one for each of {len(self.train)} train triples, got {described(values)}"
+                )
 
     @classmethod
     def from_labels(

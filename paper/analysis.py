@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from eans import KnowledgeGraph, Listener, Recipe, Trainer
+from eans import KnowledgeGraph, Listener, Recipe, Run, Trainer
 from eans.experiments import Watch
 from eans.files import atomic_write
 from eans.inspection import Analyst
@@ -53,8 +53,9 @@ class Watcher(Watch):
         """What the analyses took; the clock of training ran on."""
         return sum(float(seen["seconds"]) for seen in (*self.found.values(), *self.glances.values()))
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self, run: Run) -> dict[str, Any]:
         """What the record gets."""
+        del run
         analysis = {"analysis": [self.found[step] for step in sorted(self.found)]}
         return analysis if self.order is None else analysis | {"order": self.order}
 

@@ -45,6 +45,7 @@ from eans.experiments.running import error_file, locked
 from eans.experiments.worker import Settings, reason, run_one
 from eans.files import FolderInUse
 from eans.listener import Listener
+from eans.run import Run
 from eans.runs import RunFolder
 from eans.signals import StopRequests
 from helpers_paper import TINY, keep
@@ -213,7 +214,8 @@ class Seen(Watch):
     def seconds(self) -> float:
         return 0.001
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self, run: Run) -> dict[str, Any]:
+        assert run.metrics["training"]["steps"] == self.steps
         return {"seen": self.steps, "where": self.where}
 
 

@@ -9,6 +9,7 @@ from eans.experiments.records import Experiment, Record
 
 if TYPE_CHECKING:  # which loads PyTorch
     from eans.listener import Listener
+    from eans.run import Run
 
 
 class Watch:
@@ -27,8 +28,9 @@ class Watch:
         """None by default."""
         return 0.0
 
-    def fields(self) -> dict[str, Any]:
-        """What to add to the record, after the run: JSON values by name."""
+    def fields(self, run: Run) -> dict[str, Any]:
+        """What to add to the record of the finished run: JSON values by name."""
+        del run
         return {}
 
 

@@ -142,7 +142,7 @@ def run_experiment(
         run.metrics.update(run.evaluate("test", run.recipe.evaluation.ties, progress=False))
     content = describe(experiment, run) | {"runs_at_a_time": runs_at_a_time}
     if watch is not None:
-        content |= {"seconds": round(content["seconds"] - watch.seconds, 3), **watch.fields()}
+        content |= {"seconds": round(content["seconds"] - watch.seconds, 3), **watch.fields(run)}
     record = store.write(experiment, content)
     shutil.rmtree(path, ignore_errors=True)
     error_file(experiment, store).unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from eans._version import __version__
 
 if TYPE_CHECKING:
     from eans.api import resume, train
+    from eans.comparison import Comparison, compare
     from eans.data import datasets, load
     from eans.errors import DataError, EansError, EansWarning, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
@@ -41,6 +42,7 @@ if "torch" not in sys.modules:
 # Names are imported when first used, so that `import eans` and the command line start without loading PyTorch.
 _HOMES = {
     "eans.api": ("resume", "train"),
+    "eans.comparison": ("Comparison", "compare"),
     "eans.data": ("datasets", "load"),
     "eans.errors": ("DataError", "EansError", "EansWarning", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
@@ -64,6 +66,7 @@ __all__ = [
     "MODELS",
     "PENALTIES",
     "SAMPLERS",
+    "Comparison",
     "DataError",
     "EansError",
     "EansWarning",
@@ -88,6 +91,7 @@ __all__ = [
     "UsageError",
     "Vocabulary",
     "__version__",
+    "compare",
     "datasets",
     "evaluate",
     "inspect_run",

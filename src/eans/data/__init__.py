@@ -19,6 +19,7 @@ from eans.data.registry import (
     load,
     sizes,
 )
+from eans.data.writing import save_folder
 
 __all__ = [
     "Dataset",
@@ -38,5 +39,6 @@ __all__ = [
     "load",
     "load_folder",
     "read_triples",
+    "save_folder",
     "sizes",
 ]

@@ -56,6 +56,7 @@ class Sampler(nn.Module, ABC):
     # as part of the step.
     steady: bool = False
     memory_limit_mb: float = math.inf  # of `working_memory_mb`
+    period: int = 0  # `observe` takes much longer once in so many steps, after the first of them; 0: never
 
     def __init__(
         self,

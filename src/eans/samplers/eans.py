@@ -108,7 +108,7 @@ class EANS(Sampler):
                 f"sampler.clusters is {self.clusters}, but the graph has {graph.num_entities} entities; choose fewer"
             )
         self.sigma = sigma if sigma is not None else default_sigma(graph.num_entities, self.clusters)
-        self.reorder_every = reorder_every
+        self.reorder_every = self.period = reorder_every
         self.order_epoch = order_epoch
         self.boundary: Boundary = boundary
         self.warm_start = warm_start

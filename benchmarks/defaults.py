@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from benchmarks.cells import RECORDS
 from benchmarks.synthetic import FAMILIES
@@ -79,13 +80,13 @@ def by_graph(records: Mapping[Experiment, Record], split: str) -> Table:
     found: dict[tuple[str, str], Mean] = {}
     for graph in graphs:
         of_graph = [record for experiment, record in records.items() if experiment.overrides == (f"data.name={graph}",)]
-        for recipe, mean, _ in table(of_graph, ("recipe",), (f"{split}.mrr",)).rows:
-            found[recipe, graph] = mean
+        for row in table(of_graph, ("recipe",), (f"{split}.mrr",)).rows:
+            found[row[0], graph] = row[1]
     best = {
         graph: max((found[recipe, graph].value or 0.0 for recipe in methods if (recipe, graph) in found), default=0.0)
         for graph in graphs
     }
-    rows = []
+    rows: list[list[Any]] = []
     for recipe in methods:
         means = [found.get((recipe, graph), Mean(None)) for graph in graphs]
         shares = [mean.value / best[graph] for mean, graph in zip(means, graphs, strict=True) if mean.value is not None]

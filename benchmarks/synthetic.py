@@ -5,8 +5,8 @@ Two families. In both, entities are as popular as Zipf's law says, relations too
 ``ring``: entities stand on a ring; a relation leads from an entity to those some way further round, more or less
 exactly. Translations and rotations can learn it.
 
-``types``: entities have attributes; a relation maps the value of one attribute of the head to a value of an attribute of
-the tail, and leads to any entity that has it. Dot products can learn it.
+``types``: entities have attributes; a relation maps the value of one attribute of the head to a value of an attribute
+of the tail, and leads to any entity that has it. Dot products can learn it.
 
 `planted_mrr` ranks by the structure itself: no model is expected to do better, so it says what an MRR is worth.
 """
@@ -47,7 +47,8 @@ def popularity(count: int, generator: np.random.Generator) -> Floats:
     """Weights ``[count]`` in random order, with sum 1."""
     weights = np.arange(1, count + 1, dtype=np.float64) ** -ZIPF
     generator.shuffle(weights)
-    return weights / weights.sum()
+    shares: Floats = weights / weights.sum()
+    return shares
 
 
 def draw(weights: Floats, count: int, generator: np.random.Generator) -> Ints:
@@ -62,7 +63,7 @@ def ring(entities: int, relations: int, triples: int, seed: int = 0) -> Planted:
     weights, place = popularity(entities, generator), generator.permutation(entities)
     at = np.argsort(place)  # the entity at each place
     shift = generator.integers(entities, size=relations)
-    width = np.exp(generator.uniform(*np.log(WIDTHS), size=relations))
+    width = np.exp(generator.uniform(np.log(WIDTHS[0]), np.log(WIDTHS[1]), size=relations))
     head = draw(weights, triples, generator)
     relation = draw(popularity(relations, generator), triples, generator)
     off = np.rint(generator.normal(size=(DRAWS, triples)) * width[relation]).astype(np.int64)
@@ -85,7 +86,8 @@ def _one_of(candidates: Ints, weights: Floats, generator: np.random.Generator) -
     """One of the candidates ``[D, n]`` of each column, by their weights."""
     sums = np.cumsum(weights[candidates], axis=0)
     chosen = (generator.random(candidates.shape[1]) * sums[-1] >= sums).sum(axis=0).clip(max=len(candidates) - 1)
-    return np.take_along_axis(candidates, chosen[None], axis=0)[0]
+    found: Ints = np.take_along_axis(candidates, chosen[None], axis=0)[0]
+    return found
 
 
 def types(entities: int, relations: int, triples: int, seed: int = 0) -> Planted:
@@ -112,7 +114,8 @@ def types(entities: int, relations: int, triples: int, seed: int = 0) -> Planted
         else:
             found = attributes[told_of[kind], asked[:, 2]]
             fits = np.take_along_axis(maps[kind], attributes[asked_of[kind]], axis=1) == found[:, None]
-        return fits * weights[None, :]
+        likely: Floats = fits * weights[None, :]
+        return likely
 
     return Planted(_graph("types", entities, relations, head, relation, tail, generator), plausibility)
 
@@ -125,7 +128,8 @@ def _with_value(values: Ints, count: int, wanted: Ints, weights: Floats, generat
     low, high = sums[bounds[wanted]], sums[bounds[wanted + 1]]
     low, high = np.where(high > low, low, 0.0), np.where(high > low, high, sums[-1])
     drawn = low + generator.random(len(wanted)) * (high - low)
-    return order[(np.searchsorted(sums, drawn, side="right") - 1).clip(max=len(values) - 1)]
+    found: Ints = order[(np.searchsorted(sums, drawn, side="right") - 1).clip(max=len(values) - 1)]
+    return found
 
 
 def _graph(

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eans as library
-from eans.comparison.methods import affordable_steps, methods_of, seconds_of
+from eans.comparison.methods import affordable_steps, methods_of
 from eans.comparison.statistics import difference, holm, mean
+from eans.costs import seconds_of
 from eans.errors import RunError, UsageError
 from eans.experiments.ranks import decoded, encoded, ranks_of
 from eans.experiments.records import Record

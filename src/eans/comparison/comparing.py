@@ -13,8 +13,9 @@ import numpy as np
 from eans import data
 from eans.arguments import whole
 from eans.comparison.figure import draw
-from eans.comparison.methods import Method, affordable_steps, methods_of, seconds_of
+from eans.comparison.methods import Method, affordable_steps, methods_of
 from eans.comparison.result import Comparison, Outcome
+from eans.costs import seconds_of
 from eans.errors import RunError, UsageError
 from eans.experiments import Experiment, Record, RecordStore, run, run_with_display
 from eans.experiments.ranks import KeepRanks, ranks_of

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from eans.costs import seconds_per_step
 from eans.devices import choose_device
 from eans.errors import UsageError
 from eans.experiments import Experiment, to_the_end
@@ -16,12 +15,9 @@ from eans.recipes.build import build_trainer, resolve
 
 if TYPE_CHECKING:
     from eans.graph import KnowledgeGraph
-    from eans.training import Trainer
 
 # Seconds of steps that a method's cost is measured on, at least and at most, and the share of the budget between.
 LEAST, MOST, SHARE = 1.0, 5.0, 0.05
-WARM_UP = 10  # steps that compile, or are slow for other reasons
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
@@ -68,45 +64,9 @@ def methods_of(texts: Iterable[str], data: str, settings: Iterable[str] = ()) ->
     return found
 
 
-def seconds_of(budget: str | float) -> float:
-    """``"90s"``, ``"10m"`` or ``"1.5h"`` in seconds; a number is seconds already."""
-    matched = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([smh]?)", str(budget).strip())
-    seconds = float(matched[1]) * UNITS[matched[2] or "s"] if matched else 0.0
-    if not seconds:
-        raise UsageError(f"'{budget}' is not a duration; write for example 90s, 10m or 1.5h")
-    return seconds
-
-
 def affordable_steps(method: Method, graph: KnowledgeGraph, seconds: float, device: str) -> int:
     """The training steps that the method does in so many seconds on this device, as measured in its first steps."""
     recipe = to_the_end(load(method.recipe, method.overrides, strict=False))
     trainer = build_trainer(resolve(recipe, graph), graph, choose_device(device))
     cost = seconds_per_step(trainer, min(max(LEAST, SHARE * seconds), MOST))
     return max(1, round(seconds / cost))
-
-
-def seconds_per_step(trainer: Trainer, measured: float) -> float:
-    """What a step costs on average; the trainer is of no use afterwards.
-
-    Most steps are measured for about `measured` seconds, without the first ones, which compile. The one in which the
-    sampler re-orders the entities is measured by itself, and counts as often as it comes.
-    """
-    _timed(trainer, WARM_UP)
-    steps, elapsed = 0, 0.0
-    while elapsed < measured:
-        count = max(10, steps)
-        elapsed += _timed(trainer, count)
-        steps += count
-    usual, period = elapsed / steps, trainer.sampler.period
-    if not period:
-        return usual
-    trainer.completed = period * (trainer.completed // period + 1)  # what a step does depends on its number alone
-    return usual + max(0.0, _timed(trainer, 1) - usual) / period
-
-
-def _timed(trainer: Trainer, steps: int) -> float:
-    began = time.perf_counter()
-    for _ in range(steps):
-        trainer.step()
-    trainer.check()  # waits for the device
-    return time.perf_counter() - began

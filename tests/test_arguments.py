@@ -37,8 +37,8 @@ SETTINGS = "dim steps batch_size negatives seed lr margin subsampling reciprocal
 
 # By name: the arguments that are replaced.
 ARGUMENTS = {
-    "train": f"graph model sampler recipe out device listener progress {SETTINGS}",
-    "resume": "path device listener progress",
+    "train": f"graph model sampler recipe out device listener test progress {SETTINGS}",
+    "resume": "path device listener test progress",
     "Run.load": "path device",
     "Run.predict": NAMES,
     "Run.evaluate": "split ties",
@@ -71,6 +71,7 @@ ARGUMENTS = {
     "inspect_run": "path probe device",
     "inspect_sampler": "graph model sampler recipe limit every probe device dim",
     "report_run": "path split device",
+    "compare": "graph methods out seeds budget steps test device workers progress overrides",
 }
 
 
@@ -89,6 +90,8 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
     candidates = side | {"entities": torch.zeros(2, 4, dtype=torch.int64)}
     fresh = {"graph": graph, "model": "transe", "sampler": "uniform", **SMALL}
     heads = torch.zeros(2, dtype=torch.int64)
+    methods = {"graph": graph, "methods": ["transe/uniform", "distmult/uniform"], "seeds": 1, "steps": 2}
+    methods |= {"overrides": ["model.dim=4", "train.batch_size=16", "sampler.negatives=2"]}
     return {
         "train": (eans.train, fresh),
         "resume": (eans.resume, {"path": folder}),
@@ -128,12 +131,13 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
         "inspect_run": (eans.inspect_run, {"path": folder, "probe": 8}),
         "inspect_sampler": (eans.inspect_sampler, fresh | {"limit": 2, "probe": 8}),
         "report_run": (eans.report_run, {"path": folder}),
+        "compare": (eans.compare, methods | {"out": folder.parent / "comparison"}),
     }  # fmt: skip
 
 
 def too_much(name: str, value: Any) -> bool:
     """Would the call be right, and take all the memory or time there is?"""
-    return name in ("dim", "steps", "negatives", "batch_size") and isinstance(value, int) and value > 1000
+    return name in ("dim", "steps", "negatives", "batch_size", "seeds") and isinstance(value, int) and value > 1000
 
 
 @pytest.mark.parametrize(("name", "argument"), [(n, a) for n, given in ARGUMENTS.items() for a in given.split()])
@@ -167,7 +171,7 @@ def test_the_table_has_every_function(calls: Any) -> None:
     registries = {"LOSSES", "MODELS", "PENALTIES", "SAMPLERS"}
     others = {*registries, "Loss", "Objective", "Sampler", "Term", "Trainer", "Recipe", "datasets", "__version__"}
     errors = {"DataError", "EansError", "EansWarning", "RunError", "UsageError"}
-    returned = {"Inspection", "Listener", "Look", "Prediction", "Predictions"}
+    returned = {"Comparison", "Inspection", "Listener", "Look", "Prediction", "Predictions"}
     assert set(eans.__all__) == tested | others | errors | returned
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eans.arguments import flag
 from eans.files import as_path
 from eans.graph import KnowledgeGraph
 from eans.lifecycle import continue_run, start
 from eans.listener import Listener
-from eans.progress import is_wanted
 from eans.recipes.choosing import choose_recipe
 from eans.run import Run
 from eans.run_progress import TrainingDisplay, summary
@@ -46,6 +46,7 @@ def train(
     """
     resolved = choose_recipe(graph, model, sampler, recipe, settings)
     folder = as_path(out, "out") if out is not None else None
+    test = flag("test", test)
     return _shown(progress, listener, lambda listener: start(resolved, graph, folder, device, listener, test=test))
 
 
@@ -58,13 +59,14 @@ def resume(
     progress: bool = True,
 ) -> Run:
     """Continue an interrupted run to the same bits as if it had not been interrupted; see `train` for the arguments."""
+    test = flag("test", test)
     return _shown(progress, listener, lambda listener: continue_run(path, device, listener, test=test))
 
 
 def _shown(progress: bool, listener: Listener | None, work: Callable[[Listener], Run]) -> Run:
     """Do the work with a display that passes everything on to `listener`, or without one."""
     listener = Listener.of(listener)
-    if not is_wanted(progress):
+    if not flag("progress", progress):
         return work(listener)
     with TrainingDisplay(listener) as display:
         run = work(display.listener())

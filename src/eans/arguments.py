@@ -38,6 +38,14 @@ def whole(what: str, value: object, least: int = 0) -> int:
     return number
 
 
+def flag(what: str, value: object) -> bool:
+    """`value`, which may be one of NumPy's or PyTorch's, as True or False."""
+    scalar = getattr(value, "shape", None) == ()
+    if isinstance(value, bool) or (scalar and str(getattr(value, "dtype", "")) in ("bool", "torch.bool")):
+        return bool(value)
+    raise UsageError(f"{what} must be True or False, got {shown(value)}")
+
+
 def optional_text(what: str, value: object) -> str | None:
     """`value` as a text, or None."""
     if value is not None and not isinstance(value, str):
@@ -53,6 +61,15 @@ def several(what: str, value: object, of: str) -> list[Any]:
         return list(value)
     except TypeError as error:  # of a tensor or array without dimensions
         raise UsageError(f"{what} must be a list of {of}, got {shown(value)}") from error
+
+
+def texts(what: str, value: object, of: str) -> list[str]:
+    """The texts in `value`, of which a single one is none."""
+    found = several(what, value, of)
+    for text in found:
+        if not isinstance(text, str):
+            raise UsageError(f"{what} must be a list of {of}; {shown(text)} is not a text")
+    return found
 
 
 def shown(value: object) -> str:

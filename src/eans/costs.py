@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ def seconds_of(budget: str | float) -> float:
     """``"90s"``, ``"10m"`` or ``"1.5h"`` in seconds; a number is seconds already."""
     matched = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([smh]?)", str(budget).strip())
     seconds = float(matched[1]) * UNITS[matched[2] or "s"] if matched else 0.0
-    if not seconds:
+    if not 0 < seconds < math.inf:
         raise UsageError(f"'{budget}' is not a duration; write for example 90s, 10m or 1.5h")
     return seconds
 

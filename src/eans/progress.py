@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
-from eans.arguments import shown as written
-from eans.errors import EansError, UsageError
+from eans.arguments import flag
+from eans.errors import EansError
 from eans.phases import told_to
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ INTERVAL = 30.0  # seconds between two lines at most
 # Of the interval: when the first line about something comes, and how often it is looked whether one is due.
 FIRST, LOOK = 1 / 15, 1 / 60
 
-__all__ = ["Display", "Report", "Told", "duration", "is_wanted", "of_one", "one_of", "plain_console", "shown"]
+__all__ = ["Display", "Report", "Told", "duration", "of_one", "one_of", "plain_console", "shown"]
 
 Report = Callable[[str, int, int], None]
 """Called as ``report(name, done, total)``."""
@@ -283,13 +283,6 @@ class Display:
                     return
 
 
-def is_wanted(progress: object) -> bool:
-    """The argument `progress` of a function, which is True or False."""
-    if not isinstance(progress, bool):
-        raise UsageError(f"progress must be True or False, got {written(progress)}")
-    return progress
-
-
 @contextmanager
 def shown(progress: bool | Report, doing: str = "") -> Iterator[Report | None]:
     """What the argument `progress` of a function stands for: what to call as ``report(name, done, total)``, or None.
@@ -299,7 +292,7 @@ def shown(progress: bool | Report, doing: str = "") -> Iterator[Report | None]:
     """
     if callable(progress):
         yield progress
-    elif not is_wanted(progress):
+    elif not flag("progress", progress):
         yield None
     else:
         with Display() as display, told_to(display.phase):

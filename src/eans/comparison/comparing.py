@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eans import data
-from eans.arguments import whole
+from eans.arguments import flag, whole
 from eans.comparison.figure import draw
 from eans.comparison.methods import Method, affordable_steps, methods_of
 from eans.comparison.result import Comparison, Outcome
 from eans.costs import seconds_of
+from eans.devices import choose_device
 from eans.errors import RunError, UsageError
 from eans.experiments import Experiment, Record, RecordStore, run, run_with_display
 from eans.experiments.ranks import KeepRanks, ranks_of
 from eans.files import as_path, atomic_write, make_folder
+from eans.recipes.choosing import given_graph
 
 if TYPE_CHECKING:
     from eans.graph import KnowledgeGraph, Split
@@ -57,22 +59,26 @@ def compare(
         progress: show runs as they go on.
         overrides: recipe keys for all methods, ``"section.key=value"`` each.
     """
+    graph, progress, test = given_graph(graph), flag("progress", progress), flag("test", test)
     if find_spec("scipy") is None:
         raise UsageError("comparing needs SciPy, which the extra 'compare' brings: pip install 'eans[compare]'")
     split: Split = "test" if test else "valid"
     if not len(graph.split(split)):
         raise UsageError(f"graph '{graph.name}' has no {split} triples to compare on")
-    if budget is not None and steps is not None:
+    seeds, workers = whole("seeds", seeds, 1), whole("workers", workers, 1)
+    steps = whole("steps", steps, 1) if steps is not None else None
+    seconds = seconds_of(budget) if budget is not None else None
+    if seconds is not None and steps is not None:
         raise UsageError("give the training time or the steps of a run, budget or steps, not both")
-    seeds = whole("seeds", seeds, 1)
+    choose_device(device)
     folder = as_path(out, "out")
     make_folder(folder)
     found = methods_of(methods, _name_of(graph, folder), overrides)
     if steps is not None:
-        found = [method.with_steps(whole("steps", steps, 1)) for method in found]
+        found = [method.with_steps(steps) for method in found]
     store = RecordStore(folder / "records")
-    if budget is not None:
-        found = _with_budget(found, graph, seconds_of(budget), device, store)
+    if seconds is not None:
+        found = _with_budget(found, graph, seconds, device, store)
     plan = [method.experiment(seed) for seed in range(seeds) for method in found]
     # Valid metrics come with every record; test is ranked only if it is compared.
     make: dict[str, Any] = {"device": device, "workers": workers, "test": test, "extra": KeepRanks(split)}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from eans.arguments import texts
 from eans.costs import seconds_per_step
 from eans.devices import choose_device
 from eans.errors import UsageError
@@ -43,17 +44,18 @@ class Method:
         return Experiment(self.recipe, self.overrides, seed)
 
 
-def methods_of(texts: Iterable[str], data: str, settings: Iterable[str] = ()) -> list[Method]:
+def methods_of(methods: Iterable[str], data: str, settings: Iterable[str] = ()) -> list[Method]:
     """Methods from ``RECIPE[,KEY=VALUE...]``.
 
     Args:
-        texts: at least two different ones; a recipe is a file, or a name such as ``rotate/eans+adv``, which is
+        methods: at least two different ones; a recipe is a file, or a name such as ``rotate/eans+adv``, which is
             completed for the graph.
         data: the name of the graph, or its folder.
         settings: overrides for all; those of a single method come after them.
     """
     found = []
-    for text in dict.fromkeys(texts):
+    settings = texts("overrides", settings, "recipe keys, 'section.key=value' each")
+    for text in dict.fromkeys(texts("methods", methods, "recipes, such as 'rotate/eans+adv'")):
         name, *own = (part.strip() for part in text.split(","))
         overrides = (f"data.name={data}", *settings, *own)
         recipe = load(name, overrides, data, strict=False)

@@ -15,14 +15,20 @@ from eans.recipes.library import default_for, load
 from eans.recipes.schema import Recipe
 
 
-def choose_recipe(
-    graph: KnowledgeGraph, model: str | None, sampler: str | None, recipe: str | None, settings: Mapping[str, Any]
-) -> Recipe:
-    """The resolved recipe behind the arguments of `eans.train`."""
+def given_graph(graph: object) -> KnowledgeGraph:
+    """The argument `graph` of a function."""
     if not isinstance(graph, KnowledgeGraph):
         raise UsageError(
             f"{shown(graph)} is not a graph; make one with eans.load(...) or KnowledgeGraph.from_labels(...)"
         )
+    return graph
+
+
+def choose_recipe(
+    graph: KnowledgeGraph, model: str | None, sampler: str | None, recipe: str | None, settings: Mapping[str, Any]
+) -> Recipe:
+    """The resolved recipe behind the arguments of `eans.train`."""
+    graph = given_graph(graph)
     model, sampler = optional_text("model", model), optional_text("sampler", sampler)
     if recipe is not None and (model is not None or sampler is not None):
         raise UsageError("give either a recipe, or a model and a sampler")

@@ -46,5 +46,5 @@ def _anchor(own: Cell, other: dict[str, Any] | None) -> Cell:
     if other is None or other["mrr"] <= own["mrr"]:
         source = f"{method(own)} (Je 2022)"
         return Cell({**fields, "mrr": own["mrr"], "hits10": own["hits10"], "source": source})
-    numbers = {name: other[name] for name in ("mrr", "hits10", "source")}
+    numbers = {name: other[name] for name in ("mrr", "hits10", "source") if name in other}
     return Cell({**fields, **numbers, "paper_mrr": own["mrr"]})

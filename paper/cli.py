@@ -1,4 +1,4 @@
-"""``python -m paper reproduce|report``: parse, make one call."""
+"""``python -m paper reproduce|freeze|report``: parse, make one call."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def reproduce(
     file = PAPER if cells == PUBLISHED else cells
     if not run(names or [], ",".join(only or []), seeds, device, records, file, workers, not no_test, dry_run):
         raise typer.Exit(1)
+
+
+@app.command()
+def freeze(
+    names: Names = None,
+    only: Only = None,
+    seeds: Annotated[int, typer.Option(help="Seeds 0 up to this number.")] = 3,
+    records: Records = RECORDS,
+    cells: Cells = PUBLISHED,
+    why: Annotated[str, typer.Option(help="By what the recipes were chosen, in a line.")] = "",
+) -> None:
+    """Enter recipes and seeds into the ledger, before their test triples are ranked."""
+    from paper.freezing import freeze as run
+
+    run(names or [], ",".join(only or []), seeds, records, PAPER if cells == PUBLISHED else cells, why)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from eans.errors import UsageError
 from eans.experiments import (
     Experiment,
+    Extra,
     Planned,
     RecordStore,
     Table,
@@ -19,6 +20,8 @@ from eans.experiments import (
     run_with_display,
 )
 from eans.progress import duration
+from paper.freezing import WithRanks, check
+from paper.ledger import Ledger
 from paper.plan import Study, make_study
 from paper.published import PAPER
 from paper.report import judge
@@ -62,7 +65,16 @@ def reproduce(
         print(f"paper: note: {old}", file=sys.stderr)
     if dry_run:
         return True
-    failed = run_with_display(list(seconds), store, device=device, workers=workers, test=test, extra=study)
+    ledger = Ledger.beside(records) if test else None
+    if ledger is not None:
+        ledger.enter(store)  # those of a call that was killed
+        check(ledger, seconds)
+    extra: Extra = study if ledger is None else WithRanks(study)
+    try:
+        failed = run_with_display(list(seconds), store, device=device, workers=workers, test=test, extra=extra)
+    finally:
+        if ledger is not None:
+            ledger.enter(store)
     show_report(judge(selection.cells, read_records(store)))
     if selection.figures:
         print(f"figures ({', '.join(selection.figures)}): draw them with python -m paper report --out DIR")

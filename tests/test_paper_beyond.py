@@ -62,18 +62,18 @@ def test_anchors() -> None:
     expected = {
         ("fb15k-237", "transe"): (0.342, 0.534, "EANS + self-adv. (Je 2022)", None),
         ("fb15k-237", "transd"): (0.340, 0.534, "EANS + self-adv. (Je 2022)", None),
-        ("fb15k-237", "distmult"): (0.343, 0.531, "LibKGE", 0.309),
-        ("fb15k-237", "complex"): (0.388, 0.568, "N3 + relation prediction (Chen et al. 2021)", 0.323),
-        ("fb15k-237", "rotate"): (0.344, 0.537, "EANS + self-adv. (Je 2022)", None),
-        ("wn18rr", "transe"): (0.228, 0.533, "EANS + self-adv. (Je 2022)", None),
+        ("fb15k-237", "distmult"): (0.345, None, "KGTuner (Zhang et al. 2022)", 0.309),
+        ("fb15k-237", "complex"): (0.391, None, "MetaSD (Li et al. 2022), weights kept by test MRR", 0.323),
+        ("fb15k-237", "rotate"): (0.352, None, "ER (Cao et al. 2022)", 0.344),
+        ("wn18rr", "transe"): (0.268, None, "ER (Cao et al. 2022)", 0.228),
         ("wn18rr", "transd"): (0.225, 0.491, "EANS + self-adv. (Je 2022)", None),
-        ("wn18rr", "distmult"): (0.452, 0.530, "LibKGE", 0.438),
-        ("wn18rr", "complex"): (0.491, 0.571, "DURA (Zhang et al. 2020)", 0.463),
-        ("wn18rr", "rotate"): (0.489, 0.576, "EANS + self-adv. (Je 2022)", None),
+        ("wn18rr", "distmult"): (0.453, None, "KGTuner (Zhang et al. 2022)", 0.438),
+        ("wn18rr", "complex"): (0.494, None, "ER (Cao et al. 2022)", 0.463),
+        ("wn18rr", "rotate"): (0.490, None, "ER (Cao et al. 2022)", 0.489),
     }
     assert list(BEST) == list(expected)
     found = {
-        place: (cell["mrr"], cell["hits10"], cell["source"], cell.get("paper_mrr")) for place, cell in BEST.items()
+        place: (cell["mrr"], cell.get("hits10"), cell["source"], cell.get("paper_mrr")) for place, cell in BEST.items()
     }
     assert found == expected
     assert {cell.run().settings for cell in BEST.values()} == {f"{d}/{m}/best" for d, m in expected}

@@ -42,9 +42,9 @@ def best_of_the_paper() -> dict[tuple[str, str], Cell]:
 
 def _anchor(own: Cell, other: dict[str, Any] | None) -> Cell:
     """The better of two."""
-    fields = {"table": "best", "dataset": own["dataset"], "model": own["model"], "method": "best"}
+    fields: dict[str, Any] = {"table": "best", "dataset": own["dataset"], "model": own["model"], "method": "best"}
     if other is None or other["mrr"] <= own["mrr"]:
         source = f"{method(own)} (Je 2022)"
         return Cell({**fields, "mrr": own["mrr"], "hits10": own["hits10"], "source": source})
-    numbers = {name: other[name] for name in ("mrr", "hits10", "source") if name in other}
-    return Cell({**fields, **numbers, "paper_mrr": own["mrr"]})
+    fields |= {name: other[name] for name in ("mrr", "hits10", "source") if name in other}
+    return Cell({**fields, "paper_mrr": own["mrr"]})

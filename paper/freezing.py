@@ -6,40 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eans import data
 from eans.errors import UsageError
-from eans.experiments import Experiment, Extra, Record, RecordStore, Watch, to_the_end
-from eans.experiments.planning import graph_name
-from eans.experiments.ranks import KeepRanks
-from eans.experiments.running import recipe_hash
-from eans.recipes import load
-from eans.recipes.build import resolve
+from eans.experiments import Experiment, Extra, KeepRanks, RecipeHashes, Record, RecordStore, Watch
 from paper.ledger import Ledger
 from paper.plan import make_study
 from paper.selection import read_cells, select
 
 if TYPE_CHECKING:
-    from eans.graph import KnowledgeGraph
-    from eans.run import Run
-
-
-class Hashes:
-    """Recipe hashes of experiments as they are now; each graph is read once."""
-
-    def __init__(self) -> None:
-        self._graphs: dict[str, KnowledgeGraph] = {}
-        self._known: dict[str, str] = {}
-
-    def __call__(self, experiment: Experiment) -> str:
-        """See `eans.experiments.recipe_hash`."""
-        if experiment.settings not in self._known:
-            name = graph_name(experiment)
-            if name not in self._graphs:
-                self._graphs[name] = data.load(name)
-            graph = self._graphs[name]
-            recipe = to_the_end(load(experiment.recipe, experiment.overrides, strict=False))
-            self._known[experiment.settings] = recipe_hash(resolve(recipe, graph), graph, experiment.overrides)
-        return self._known[experiment.settings]
+    from eans import Run
 
 
 def freeze(names: Sequence[str], only: str, seeds: int, records: Path, cells: Path, why: str) -> None:
@@ -52,13 +26,15 @@ def freeze(names: Sequence[str], only: str, seeds: int, records: Path, cells: Pa
     ledger = Ledger(file)
     if not ledger.entries:
         ledger.open(RecordStore(records))
-    hashes, chosen = Hashes(), dict[str, list[Experiment]]()
+    hashes, chosen = RecipeHashes(), dict[str, list[Experiment]]()
     for experiment in make_study(select(known, names, only), known, seeds).uses:
-        if not ledger.is_ranked(experiment) and not ledger.is_frozen(experiment, hashes(experiment)):
+        if not ledger.is_ranked(experiment) and not ledger.is_frozen(experiment, hashes.of(experiment)):
             chosen.setdefault(experiment.settings, []).append(experiment)
     for settings, experiments in chosen.items():
+        if not hashes.of(experiments[0]):
+            raise UsageError(f"the graph of {settings} is not on this machine: see eans data list")
         found = [experiment.seed for experiment in experiments]
-        ledger.freeze(experiments[0], hashes(experiments[0]), found, why)
+        ledger.freeze(experiments[0], hashes.of(experiments[0]), found, why)
         print(f"frozen: {settings}, {'seed' if len(found) == 1 else 'seeds'} {', '.join(map(str, found))}")
     print(f"commit {file} before test is ranked" if chosen else "all of it has been frozen or ranked before")
 
@@ -69,11 +45,11 @@ def check(ledger: Ledger, experiments: Iterable[Experiment]) -> None:
     Raises:
         UsageError: naming the first one for which they may not, and the fix.
     """
-    hashes = Hashes()
+    hashes = RecipeHashes()
     for experiment in experiments:
         if ledger.is_ranked(experiment):
             raise UsageError(f"test was ranked for {experiment.key} before; restore its record instead")
-        if not ledger.is_frozen(experiment, hashes(experiment)):
+        if not ledger.is_frozen(experiment, hashes.of(experiment)):
             raise UsageError(
                 f"{experiment.key} is not frozen: choose by valid (--no-test), then call python -m paper freeze and"
                 f" commit {ledger.file}"

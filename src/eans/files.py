@@ -36,7 +36,7 @@ def path_text(path: str | Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-__all__ = ["atomic_write", "cannot_read", "cannot_write", "make_folder"]
+__all__ = ["atomic_write", "cannot_read", "cannot_write", "make_folder", "take_lock"]
 
 
 def atomic_write(path: Path, content: bytes) -> None:

@@ -18,25 +18,28 @@ from eans.experiments.tables import Mean, Table, table
 
 if TYPE_CHECKING:
     from eans.experiments.display import run_with_display
-    from eans.experiments.planning import Planned, estimate, hardware_of, outdated, plan
+    from eans.experiments.planning import Planned, RecipeHashes, estimate, hardware_of, outdated, plan
     from eans.experiments.pool import run
+    from eans.experiments.ranks import KeepRanks, ranks_of
     from eans.experiments.running import describe, prepare, recipe_hash, run_experiment, to_the_end
     from eans.experiments.worker import Event
 
 # What makes runs is imported when first used: records and tables load no PyTorch.
 _HOMES = {
     "display": ("run_with_display",),
-    "planning": ("Planned", "estimate", "hardware_of", "outdated", "plan"),
+    "planning": ("Planned", "RecipeHashes", "estimate", "hardware_of", "outdated", "plan"),
     "pool": ("run",),
+    "ranks": ("KeepRanks", "ranks_of"),
     "running": ("describe", "prepare", "recipe_hash", "run_experiment", "to_the_end"),
     "worker": ("Event",),
 }
 _MODULES = {name: f"eans.experiments.{home}" for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Event", "Experiment", "Extra", "Fields", "Mean", "Planned", "Record", "RecordStore", "Table", "Watch",
-    "current_commit", "describe", "estimate", "hardware_of", "outdated", "plan", "prepare", "problem", "recipe_hash",
-    "run", "run_experiment", "run_with_display", "table", "to_the_end",
+    "Event", "Experiment", "Extra", "Fields", "KeepRanks", "Mean", "Planned", "RecipeHashes", "Record",
+    "RecordStore", "Table", "Watch", "current_commit", "describe", "estimate", "hardware_of", "outdated", "plan",
+    "prepare", "problem", "ranks_of", "recipe_hash", "run", "run_experiment", "run_with_display", "table",
+    "to_the_end",
 ]  # fmt: skip
 
 

@@ -85,26 +85,31 @@ def hardware_of(device: str = "auto") -> str:
     return hardware_name(choose_device(device))
 
 
+class RecipeHashes:
+    """What `recipe_hash` gives for experiments as recipes are now; graphs that are here are read once, on demand."""
+
+    def __init__(self) -> None:
+        self._graphs: dict[str, KnowledgeGraph | None] = {}
+        self._known: dict[str, str] = {}
+
+    def of(self, experiment: Experiment) -> str:
+        """The hash; nothing where the graph is not on this machine."""
+        settings = experiment.settings
+        if settings not in self._known:
+            name = graph_name(experiment)
+            if name not in self._graphs:
+                self._graphs[name] = data.load(name) if data.is_here(name) else None
+            graph, recipe = self._graphs[name], to_the_end(load(experiment.recipe, experiment.overrides, strict=False))
+            hashed = "" if graph is None else recipe_hash(resolve(recipe, graph), graph, experiment.overrides)
+            self._known[settings] = hashed
+        return self._known[settings]
+
+
 def outdated(records: Iterable[Record]) -> list[Record]:
     """The records of recipes that have changed since, as far as the records and the graphs on this machine tell."""
-    graphs: dict[str, KnowledgeGraph | None] = {}
-    hashes: dict[str, str] = {}
-    found = []
-    for record in records:
-        experiment = record.experiment
-        if not record.get("recipe_hash"):
-            continue
-        if experiment.settings not in hashes:
-            name = graph_name(experiment)
-            if name not in graphs:
-                graphs[name] = data.load(name) if data.is_here(name) else None
-            graph, recipe = graphs[name], to_the_end(load(experiment.recipe, experiment.overrides, strict=False))
-            hashes[experiment.settings] = ""
-            if graph is not None:
-                hashes[experiment.settings] = recipe_hash(resolve(recipe, graph), graph, experiment.overrides)
-        if hashes[experiment.settings] not in ("", record["recipe_hash"]):
-            found.append(record)
-    return found
+    hashes = RecipeHashes()
+    known = [record for record in records if record.get("recipe_hash")]
+    return [record for record in known if hashes.of(record.experiment) not in ("", record["recipe_hash"])]
 
 
 def estimate(planned: Planned, records: Mapping[Experiment, Record], hardware: str) -> float | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from eans.experiments import Experiment, Record, Table
 from eans.files import atomic_write
 from eans.progress import duration
-from paper import figures
+from paper import figures, recommendation
 from paper.captions import SHOWS, caption
 from paper.cells import Cell
 from paper.choices import question_texts
@@ -87,10 +87,11 @@ def figure_section(cells: Sequence[Cell], records: Mapping[Experiment, Record]) 
 
 
 def write(file: Path, cells: Sequence[Cell], records: Mapping[Experiment, Record], folder: Path) -> None:
-    """Write the page, and the figures that it links."""
+    """Write the page, the figures that it links, and the recommendation beside it."""
     for name in FIGURES:
         figures.draw(name, drawn_from(name, cells), records, file.parent / "figures")
     atomic_write(file, render(cells, records, folder).encode())
+    atomic_write(file.with_name("recommendation.md"), recommendation.render(records.values()).encode())
 
 
 def section(table: str, outcomes: Sequence[Outcome], note: str) -> list[str]:

@@ -13,8 +13,8 @@ import pytest
 
 from eans.experiments import Experiment, RecordStore
 from eans.figures import STYLE
-from helpers_paper import call, keep, made_up, memory, tiny_cell, write_cells
-from paper import figures, page
+from helpers_paper import call, keep, made_up, memory, tiny_cell, valid, write_cells
+from paper import figures, page, recommendation
 from paper.captions import caption
 from paper.cells import Cell
 from paper.figure_data import cdf_data, find, fingerprint, small_n_data, substitution_data
@@ -418,3 +418,37 @@ def test_notes_with_a_heading_stand_below_their_table() -> None:
     above, below = page.read_notes()["main"].split("\n\n### ", 1)
     order = [text.index(part) for part in ("\n## Main results\n", above, "\n### FB15k-237", f"\n### {below}")]
     assert sorted(order) == order
+
+
+# --- which negatives for which model --------------------------------------------------------------------------------
+
+
+def test_the_recommendation_is_up_to_date() -> None:
+    records = RecordStore(ROOT / "paper/records").read()
+    text = recommendation.render(records.values())
+    assert (ROOT / "docs/results/recommendation.md").read_text("utf-8") == text
+
+
+def test_what_is_recommended_by_valid_and_when_an_effect_is_clear() -> None:
+    contents = []
+    for method, valids, tests in (
+        ("uniform", (0.30,), (0.35,)),  # best on test, and not by what is chosen
+        ("eans", (0.31, 0.33), (0.30, 0.302)),
+        ("adv", (0.1, 0.1, 0.1), (0.1, 0.1, 0.103)),
+        ("eans+adv", (0.2, 0.2), (0.101, 0.103)),
+    ):
+        for seed, (on_valid, on_test) in enumerate(zip(valids, tests, strict=True)):
+            contents.append(made_up(Experiment(f"wn18rr/rotate/{method}", seed=seed), on_test, valid=valid(on_valid)))
+    contents.append(
+        made_up(Experiment("wn18rr/rotate/eans", ("train.steps=9",)), 0.9, valid=valid(0.9))
+    )  # not as it is
+    found = recommendation.settings(memory(*contents).values())
+    deviation, freedom = recommendation.spread(found, "wn18rr", "rotate")
+    squares = 2 * 0.001**2 + 2 * 0.001**2 + 0.001**2 * 2 + 0.002**2
+    assert (deviation, freedom) == (pytest.approx((squares / 4) ** 0.5), 4)
+    chance = 2.7764 * deviation  # the 97.5 % quantile of t with 4 degrees of freedom
+    (row,) = recommendation.recommended(found, "wn18rr").rows
+    assert row[:3] == ["RotatE", "EANS", ".3010 ± .0010"]
+    assert chance * 1.5**0.5 < 0.049
+    assert chance * (5 / 6) ** 0.5 > 0.001
+    assert row[3:] == ["**-.0490**", "+.0010", "-", f".{round(deviation * 1e4):04d} (4)"]

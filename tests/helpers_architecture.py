@@ -75,7 +75,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "commands", "files", "figures",
     ),
     "computation": ("kernels", "optimizer", "ordering", "devices"),
-    "graphs": ("labelled", "graph", "weights", "batches", "data", "manifest", "tensor_files"),
+    "graphs": (
+        "labelled", "vocabulary", "triple_index", "graph", "weights", "batches", "data", "manifest", "tensor_files",
+    ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": ("cuda_graphs", "execution", "step", "training", "costs", "evaluation", "prediction"),
     "runs": ("recipes", "listener", "stores", "fitting", "runs", "run", "run_progress", "lifecycle", "api"),

@@ -6,6 +6,8 @@ import hashlib
 from collections import Counter
 from dataclasses import FrozenInstanceError
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -84,6 +86,45 @@ def test_unknown_label(asked, message):
     with pytest.raises(UsageError) as caught:
         Vocabulary(["Amsterdam", "Berlin"]).id(asked)
     assert str(caught.value) == message
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=("Cs",)), min_size=1), unique=True)
+)
+def test_many_labels_at_once(labels):
+    words = Vocabulary(labels)
+    asked = [*reversed(labels), "no\tlabel", *labels]
+    expected = [labels.index(label) if label in labels else -1 for label in asked]
+    for given_as in (asked, pa.array(asked, pa.string()), pa.chunked_array([asked, asked[:0]], pa.large_string())):
+        assert words.ids_of(given_as).tolist() == expected
+    encoded = pa.array([*asked, None], pa.string()).dictionary_encode()
+    assert words.ids_of(encoded).tolist() == [*expected, -1]
+    ids = torch.tensor([index for index in expected if index >= 0], dtype=torch.int32)
+    assert words.labels_of(ids).to_pylist() == [labels[index] for index in ids]
+    assert words.labels_of(ids.numpy()).equals(words.labels_of(ids.tolist()))
+    assert Vocabulary(words.array) == words
+
+
+def test_many_labels_that_are_wrong():
+    words = Vocabulary(["a", "b"], "relation")
+    with pytest.raises(UsageError, match="relation label 3 is no text"):
+        words.ids_of(["a", 3])
+    with pytest.raises(UsageError, match="no relation has the id 2; there are 2"):
+        words.labels_of([0, 2])
+    with pytest.raises(UsageError, match=r"ids must be whole numbers \[n\], got float64 \[1\]"):
+        words.labels_of(np.array([1.0]))
+    with pytest.raises(DataError, match="label 1 is missing"):
+        Vocabulary(pa.array(["a", None]))
+    with pytest.raises(DataError, match="no text that UTF-8 can hold"):
+        Vocabulary(["\ud800"])
+    assert "\ud800" not in words
+
+
+def test_a_misspelt_label_among_very_many():
+    words = Vocabulary([f"City {number:06}" for number in range(30_000)] + ["Amsterdam", "Berlin"])
+    assert words.nearest("AMSTERDAM") == "; did you mean 'Amsterdam'?"
+    assert words.nearest("berlim") == "; did you mean 'Berlin'?"
+    assert words.nearest("Zzz") == ""
 
 
 @pytest.mark.parametrize("bad", ["", "a\tb", "a\nb", "a\rb", "\n"])
@@ -253,13 +294,40 @@ def test_large_ids_do_not_collide():
     assert index.answers(known[:1], "head")[1].tolist() == [1_999_999]
 
 
-@pytest.mark.parametrize(("entities", "relations", "fits"), [(2**31, 1, True), (2**31, 2, False), (2**32, 1, False)])
-def test_keys_must_fit_64_bits(entities, relations, fits):
+@given(triples(), triples(max_size=8), st.sampled_from(SIDES))
+def test_keys_that_do_not_fit_64_bits(known, asked, side):
+    """The same answers, whether queries are numbered by what they are or by their place among the known ones."""
+    most = torch.tensor([2**31 - 1, 2**20 - 1, 2**31 - 1])  # E * R * E = 2 ** 82
+    last = torch.tensor([E - 1, R - 1, E - 1])
+    small = TripleIndex(tensor(known), E, R)
+    known, queries = tensor(known), tensor(asked)
+    large = TripleIndex(most - last + known, 2**31, 2**20)
+    far = most - last + queries
+    assert large.queries is not None
+    assert torch.equal(large.contains(far), small.contains(queries))
+    assert torch.equal(large.count(far, side), small.count(queries, side))
+    rows, entities = large.answers(far, side)
+    answers = small.answers(queries, side)
+    assert torch.equal(rows, answers[0])
+    assert torch.equal(entities, answers[1] + 2**31 - E)
+    candidates = torch.arange(E).repeat(len(queries), 1)
+    found = large.contains_candidates(far, side, candidates + 2**31 - E)
+    assert torch.equal(found, small.contains_candidates(queries, side, candidates))
+    anchors = large.pairs(side) // 2**20 - (2**31 - E)
+    assert torch.equal(anchors, small.pairs(side) // R)
+    assert torch.equal(large.to("cpu").prefix(far, side), large.prefix(far, side))
+
+
+@pytest.mark.parametrize(("entities", "relations", "fits"), [(2**31, 1, True), (2**31, 2, True), (2**62, 2, False)])
+def test_pairs_must_fit_64_bits(entities, relations, fits):
     one = torch.tensor([[entities - 1, 0, entities - 1]])
     if fits:
-        assert TripleIndex(one, entities, relations).contains(one).all()
+        index = TripleIndex(one, entities, relations)
+        assert index.contains(one).all()
+        assert not index.contains(one - torch.tensor([0, 0, 1])).any()
+        assert not TripleIndex(one[:0], entities, relations).contains(one).any()
     else:
-        with pytest.raises(DataError, match="do not fit 64-bit triple keys"):
+        with pytest.raises(DataError, match="do not fit 64-bit keys"):
             TripleIndex(one, entities, relations)
 
 

@@ -131,7 +131,7 @@ def relation_categories(graph: KnowledgeGraph) -> Tensor:
     """
     size = graph.num_relations
     # Keys of different triples, sorted: without the answer they are (anchor, relation) pairs, equal ones side by side.
-    pairs = {side: keys // graph.num_entities for side, keys in graph.known_train.keys.items()}
+    pairs = {side: graph.known_train.pairs(side) for side in SIDES}
     count = torch.bincount(pairs["tail"] % size, minlength=size)
     asked = {side: torch.bincount(torch.unique_consecutive(pairs[side]) % size, minlength=size) for side in SIDES}
     tails_per_head, heads_per_tail = count / asked["tail"].clamp(min=1), count / asked["head"].clamp(min=1)

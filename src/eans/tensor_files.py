@@ -16,6 +16,7 @@ from eans.errors import DataError, RunError
 from eans.files import cannot_read
 from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
 from eans.manifest import FORMAT, RESTORE, check_format
+from eans.vocabulary import bytes_of, joined
 
 
 def tensors_to_bytes(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
@@ -69,7 +70,8 @@ def graph_to_bytes(graph: KnowledgeGraph) -> bytes:
     """The graph: int32 triples, labels as UTF-8 lines."""
     tensors: dict[str, Tensor] = {split: graph.split(split).to(torch.int32) for split in SPLITS}
     for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
-        tensors[name] = torch.frombuffer(bytearray("\n".join(vocabulary).encode()), dtype=torch.uint8)
+        lines = bytes_of(joined("\n", vocabulary.array, ""))[:-1]
+        tensors[name] = torch.frombuffer(bytearray(lines), dtype=torch.uint8)
     return tensors_to_bytes(tensors, {"name": graph.name, "source": graph.source})
 
 

@@ -57,8 +57,8 @@ def _column_order(rows: Rows) -> Iterator[Finding]:
     if second < 2 * third:
         return
     heads = _occurring(rows, HEAD)
-    ids = (entities.ids.get(relations[index]) for index in np.flatnonzero(middle).tolist())
-    shared = sum(index is not None and bool(heads[index]) for index in ids)
+    ids = entities.ids_of(relations.labels_of(np.flatnonzero(middle))).numpy()
+    shared = int(heads[ids[ids >= 0]].sum())
     if 2 * shared >= second or (second >= 50 and second >= 10 * third):
         place = rows.place("train", 0)
         yield Finding(

@@ -138,7 +138,7 @@ def pairs() -> list[tuple[str, Entry]]:
 def counting() -> Iterator[list[int]]:
     """A list that collects how many candidates every model in the program scores inside the block."""
     found: list[int] = []
-    compare, everyone, of_all = Model.compare_candidates, Model.products_with_all, Model.scores_of_all
+    compare, with_all, of_all = Model.compare_candidates, Model.products_with_all, Model.scores_of_all
 
     def counted(self: Model, queries: list[Any], entities: Tensor, *sinks: Any) -> Tensor:
         found.append(entities.numel())
@@ -146,7 +146,7 @@ def counting() -> Iterator[list[int]]:
 
     def products(self: Model, queries: list[Any], *sinks: Any) -> list[Tensor]:
         found.append(len(queries[0].vector) * self.num_entities)
-        return everyone(self, queries, *sinks)
+        return with_all(self, queries, *sinks)
 
     def counted_all(self: Model, triples: Tensor, side: Any) -> Tensor:
         found.append(len(triples) * self.num_entities)
@@ -161,7 +161,7 @@ def counting() -> Iterator[list[int]]:
     try:
         yield found
     finally:
-        patched.compare_candidates, patched.products_with_all, patched.scores_of_all = compare, everyone, of_all
+        patched.compare_candidates, patched.products_with_all, patched.scores_of_all = compare, with_all, of_all
 
 
 graph_of = cache(load_graph)  # a trainer leaves its graph as it is

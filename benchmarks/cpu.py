@@ -219,7 +219,7 @@ def write_synthetic(folder: Path) -> None:
         count = SYNTHETIC_SIZES[split]
         ends = (generator.random((2, count)) ** 2 * SYNTHETIC_SIZES["entities"]).astype(int)
         relations = (generator.random(count) ** 2 * SYNTHETIC_SIZES["relations"]).astype(int)
-        if split == "train":  # everyone occurs
+        if split == "train":  # every entity occurs
             ends[0, : SYNTHETIC_SIZES["entities"]] = np.arange(SYNTHETIC_SIZES["entities"])
             relations[: SYNTHETIC_SIZES["relations"]] = np.arange(SYNTHETIC_SIZES["relations"])
         lines = (f"e{h}\tr{r}\te{t}\n" for h, r, t in zip(ends[0], relations, ends[1], strict=True))

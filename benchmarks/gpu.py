@@ -1,16 +1,16 @@
 """Speed on a CUDA GPU: `python -m benchmarks.gpu [--only check,kernels,steps,...] [--out FILE]`.
 
-========  =====================================================================================================
-check     every kernel against its definition, same bits twice; a failure ends the program with code 1
-kernels   each kernel at the paper's sizes: ms, bytes, GB/s, share of the floor that memory and arithmetic set
-steps     whole training steps of the recipes, other n and d, memory, re-ordering, waits for the device
-kmeans    re-ordering of 15 thousand to 1.5 million entities
-ranking   filtered ranking of whole test sets
-samplers  a step of each sampler against a uniform one that scores as many candidates
-everyone  steps of the softmax over all entities, with rows in float32 and in bfloat16, against plain PyTorch
-sweep     other tiles in the place of the chosen ones; only when asked for
-quality   whole runs named by ``--runs recipe[:override]...``, appended to ``records/fast.jsonl``
-========  =====================================================================================================
+============  =====================================================================================================
+check         every kernel against its definition, same bits twice; a failure ends the program with code 1
+kernels       each kernel at the paper's sizes: ms, bytes, GB/s, share of the floor that memory and arithmetic set
+steps         whole training steps of the recipes, other n and d, memory, re-ordering, waits for the device
+kmeans        re-ordering of 15 thousand to 1.5 million entities
+ranking       filtered ranking of whole test sets
+samplers      a step of each sampler against a uniform one that scores as many candidates
+all-entities  steps of the softmax over all entities, with rows in float32 and in bfloat16, against plain PyTorch
+sweep         other tiles in the place of the chosen ones; only when asked for
+quality       whole runs named by ``--runs recipe[:override]...``, appended to ``records/fast.jsonl``
+============  =====================================================================================================
 
 Without ``--only`` all but the last two run, in three to four minutes on an H200. Results are merged, section by
 section as they come, into ``records/gpu-speed.json``; every section keeps the commit and date it was measured at.
@@ -31,7 +31,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import gpu_everyone, gpu_kernels, gpu_quality, gpu_samplers, gpu_steps, gpu_sweep, gpu_targets
+from benchmarks import gpu_all_entities, gpu_kernels, gpu_quality, gpu_samplers, gpu_steps, gpu_sweep, gpu_targets
 from benchmarks.cells import RECORDS
 from benchmarks.gpu_check import check
 from benchmarks.gpu_check_step import ROUNDED_TOLERANCE, TF32_TOLERANCE
@@ -47,7 +47,7 @@ MEASUREMENTS: dict[str, Callable[[Setting], Record]] = {
     "kmeans": gpu_steps.measure_kmeans,
     "ranking": gpu_steps.measure_ranking,
     "samplers": gpu_samplers.measure_samplers,
-    "everyone": gpu_everyone.measure_everyone,
+    "all-entities": gpu_all_entities.measure_all_entities,
     "sweep": gpu_sweep.measure_sweep,
 }
 ON_DEMAND = ("sweep", "quality")

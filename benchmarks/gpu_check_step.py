@@ -158,7 +158,7 @@ def check_loss(source: Source, extent: Extent) -> Iterator[Finding]:
         yield differentiable(name, terms(kernels), terms(REFERENCE), inputs, LOSS_TOLERANCE)
 
 
-def check_everyone(source: Source, extent: Extent) -> Iterator[Finding]:
+def check_all_entities(source: Source, extent: Extent) -> Iterator[Finding]:
     """Products with a whole table, N3, and the softmax over all rows, of which one is masked but for the positive."""
     batch, entities = extent.batch, extent.entities
     factors = [source.normal(batch, extent.dim), source.normal(entities, extent.dim)]
@@ -410,7 +410,7 @@ def check_step(device: torch.device, quick: bool) -> list[Finding]:
         *check_vectors(source, extent),
         *check_rounded(source, extent),
         *check_loss(source, extent),
-        *check_everyone(source, extent),
+        *check_all_entities(source, extent),
         *check_sampling(source, extent),
         check_counts(source, extent),
         *check_kmeans(source, extent),

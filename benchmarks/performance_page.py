@@ -17,6 +17,7 @@ from benchmarks import cpu_report
 from benchmarks.cells import RECORDS, negatives_of, published, read_records, recipe_of
 from benchmarks.gpu_targets import TARGETS
 from benchmarks.plots import FIGURES, TITLES, sweep
+from benchmarks.speed_record import with_current_names
 from eans.files import atomic_write
 from eans.models import MODELS
 
@@ -146,7 +147,7 @@ def rounded(record: dict[str, Any]) -> str:
     return markdown(header, rows)
 
 
-def everyone(part: dict[str, Any]) -> str:
+def all_entities(part: dict[str, Any]) -> str:
     """Steps of the softmax over all entities, beside plain PyTorch."""
     rows = [
         [
@@ -316,7 +317,7 @@ SECTIONS: dict[str, Section] = {
     "gpu-steps": Section("gpu-speed.json", "steps", steps, GPU),
     "gpu-sizes": Section("gpu-speed.json", "steps", sizes, GPU),
     "gpu-rounded": Section("gpu-speed.json", None, rounded, GPU),
-    "gpu-everyone": Section("gpu-speed.json", "everyone", everyone, GPU),
+    "gpu-all-entities": Section("gpu-speed.json", "all-entities", all_entities, GPU),
     "gpu-samplers": Section("gpu-speed.json", "samplers", samplers, GPU),
     "gpu-kernels": Section("gpu-speed.json", "kernels", kernel_rows, GPU),
     "gpu-kmeans": Section("gpu-speed.json", "kmeans", kmeans, GPU),
@@ -341,7 +342,7 @@ def content(section: Section, records: Path) -> Any | None:
         return None
     if file.suffix == ".jsonl":
         return read_records(file) or None
-    record = json.loads(file.read_text("utf-8"))
+    record = with_current_names(json.loads(file.read_text("utf-8")))
     if section.part is None:
         return record
     part = record["sections"].get(section.part)

@@ -72,7 +72,7 @@ def measure(budget: int, steps: int, device: str) -> Part:
                 "negatives": n,
                 "candidates": scored(entry, model, n),
                 "ms": round(ms, 4),
-                "sampling_ms": round(Inspector(trainer, graph, PROBE).look().sampling_ms, 4),
+                "sampling_ms": round(Inspector(trainer, graph, PROBE).measure().sampling_ms, 4),
                 "sampler_bytes": trainer.sampler.memory(),
             }
     passed = time.perf_counter() - began

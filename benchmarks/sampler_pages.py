@@ -1,8 +1,8 @@
 """Writes the tables of docs/explanation/samplers from the records: `python -m benchmarks.sampler_pages`.
 
 Between ``<!-- begin generated: NAME -->`` and ``<!-- end generated: NAME -->`` a page holds what NAME makes of the
-records; all else is written by hand. Quality is from the runs of `compare_all_samplers`, looks are from
-`sampler_looks`, and times from `compare_all_samplers --costs`.
+records; all else is written by hand. Quality is from the runs of `compare_all_samplers`, measurements are from
+`sampler_measurements`, and times from `compare_all_samplers --costs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compare_all_samplers, sampler_costs, sampler_looks
+from benchmarks import compare_all_samplers, sampler_costs, sampler_measurements
 from benchmarks.cells import RECORDS, read_records, spread
 from benchmarks.compare_all_samplers import BUDGET, MODELS, SELECTED, Entry, negatives_for, pairs, runs_of, scored
 from benchmarks.performance_page import markdown
@@ -42,8 +42,8 @@ PAGES: dict[str, tuple[str, ...]] = {
     "stay-positive": ("Stay Positive",),
     "eans": ("Gaussian", "EANS", "EANS, block", "EANS, Student", "EANS, 4 orders", "EANS + self-adversarial"),
 }
-# Columns of looks: the number, its heading, and how it is written.
-LOOKS = (
+# Columns of measurements: the number, its heading, and how it is written.
+COLUMNS = (
     ("gap", "score gap", "score"),
     ("above", "above positive", "share"),
     ("idle", "idle", "share"),
@@ -64,12 +64,12 @@ class Found:
 
     Attributes:
         runs: whole trainings.
-        looks: inspections by title.
+        inspections: by title.
         costs: a part for each hardware.
     """
 
     runs: list[dict[str, Any]]
-    looks: dict[str, dict[str, Any]]
+    inspections: dict[str, dict[str, Any]]
     costs: list[dict[str, Any]]
 
     @classmethod
@@ -77,7 +77,7 @@ class Found:
         """The three files of a folder, as far as they are there."""
         return cls(
             read_records(folder / compare_all_samplers.FILE.name),
-            sampler_looks.read(folder / sampler_looks.FILE.name),
+            sampler_measurements.read(folder / sampler_measurements.FILE.name),
             sampler_costs.read(folder / sampler_costs.FILE.name),
         )
 
@@ -145,18 +145,18 @@ def quality(found: Found, rows: list[tuple[str, Entry]]) -> str:
     return markdown(header, lines) + short
 
 
-def looks(found: Found, titles: tuple[str, ...] | None) -> str:
-    """The last look of each method."""
-    chosen = {title: part for title, part in found.looks.items() if titles is None or title in titles}
+def measurements(found: Found, titles: tuple[str, ...] | None) -> str:
+    """The last measurement of each method."""
+    chosen = {title: part for title, part in found.inspections.items() if titles is None or title in titles}
     if not chosen:
-        return NOT_YET.format("python -m benchmarks.sampler_looks")
-    order = [entry.title for entry in sampler_looks.rows() if entry.title in chosen]
+        return NOT_YET.format("python -m benchmarks.sampler_measurements")
+    order = [entry.title for entry in sampler_measurements.rows() if entry.title in chosen]
     lines = [
         [title, f"{chosen[title]['negatives']}"]
-        + [number(chosen[title]["looks"][-1][name], kind) for name, _, kind in LOOKS]
+        + [number(chosen[title]["measurements"][-1][name], kind) for name, _, kind in COLUMNS]
         for title in order
     ]
-    return markdown(["negatives", "n", *(heading for _, heading, _ in LOOKS)], lines)
+    return markdown(["negatives", "n", *(heading for _, heading, _ in COLUMNS)], lines)
 
 
 def costs(found: Found, rows: list[tuple[str, Entry]]) -> str:
@@ -180,13 +180,13 @@ def costs(found: Found, rows: list[tuple[str, Entry]]) -> str:
 def page_block(page: str, found: Found) -> str:
     """All that was measured of a sampler: its negatives, its results and its costs, beside uniform ones."""
     titles = (BASELINE, *PAGES[page])
-    own = {entry.title for entry in sampler_looks.rows()} & set(PAGES[page])
+    own = {entry.title for entry in sampler_measurements.rows()} & set(PAGES[page])
     parts = []
     if own or page == BASELINE:
         parts.append(
             "What the negatives are like after the last step, TransE ([the numbers](../../how-to/inspect.md)):"
         )
-        parts.append(looks(found, titles))
+        parts.append(measurements(found, titles))
     # The few rows of a model that is compared in few are shown together.
     models = [model for model in MODELS if page == BASELINE or shown(PAGES[page], (model,))]
     selected = [model for model in SELECTED if any(entry.title in PAGES[page] for _, entry in shown(titles, (model,)))]
@@ -204,7 +204,7 @@ def index_blocks() -> dict[str, Callable[[Found], str]]:
     return {
         "quality": lambda found: quality(found, shown(None, MODELS)),
         "selected": lambda found: quality(found, shown(None, tuple(SELECTED))),
-        "looks": lambda found: looks(found, None),
+        "measurements": lambda found: measurements(found, None),
         "costs": lambda found: costs(found, shown(None)),
     }
 

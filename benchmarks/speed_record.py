@@ -17,6 +17,7 @@ from eans.experiments import current_commit
 from eans.files import atomic_write
 
 FORMAT = 1
+FORMER_SECTIONS = {"everyone": "all-entities"}  # earlier name: name now
 Record = dict[str, Any]
 
 
@@ -78,12 +79,20 @@ def merged(old: Record, section: str, results: Record, about: Record) -> Record:
     return {"format": FORMAT, **about, "sections": sections}
 
 
+def with_current_names(record: Record) -> Record:
+    """A record whose sections may have the names of an earlier version, with today's names."""
+    if "sections" not in record:
+        return record
+    sections = {FORMER_SECTIONS.get(name, name): part for name, part in record["sections"].items()}
+    return {**record, "sections": sections}
+
+
 def read(path: Path) -> Record:
     """The record, or an empty one where there is no file."""
     record: Record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     if record and record.get("format") != FORMAT:
         raise UsageError(f"{path}: not a speed record of format {FORMAT}; choose another --out")
-    return record
+    return with_current_names(record)
 
 
 def update(path: Path, section: str, results: Record, about: Record) -> Record:

@@ -43,7 +43,9 @@ class Watcher(Watch):
         self.steps = steps
         self.file = folder / "notes.json"
         content = json.loads(self.file.read_text("utf-8")) if self.file.is_file() else {}
-        self.found: dict[int, dict[str, Any]] = {found["step"]: found for found in content.get("looks", [])}
+        self.found: dict[int, dict[str, Any]] = {
+            found["step"]: found for found in content.get("analyses", content.get("looks", []))
+        }
         self.glances: dict[int, dict[str, Any]] = {glance["step"]: glance for glance in content.get("ahead", [])}
         self.order: dict[str, Any] | None = content.get("order")
         self.analyst: Analyst | None = None
@@ -60,7 +62,7 @@ class Watcher(Watch):
         return analysis if self.order is None else analysis | {"order": self.order}
 
     def _save(self) -> None:
-        content = {"looks": list(self.found.values()), "ahead": list(self.glances.values()), "order": self.order}
+        content = {"analyses": list(self.found.values()), "ahead": list(self.glances.values()), "order": self.order}
         atomic_write(self.file, (json.dumps(content) + "\n").encode())
 
     def _start(self, _: Recipe, graph: KnowledgeGraph, trainer: Trainer) -> None:
@@ -78,7 +80,7 @@ class Watcher(Watch):
         if step % EVERY == 0 and any(end - SPAN <= step <= end for end in ends):
             self._glance(self.analyst, step)
         if step in ends:
-            self._look(self.analyst, step)
+            self._analyse(self.analyst, step)
 
     def _glance(self, analyst: Analyst, step: int) -> None:
         began = when_done(analyst.trainer.device)
@@ -87,7 +89,7 @@ class Watcher(Watch):
         self._save()
         glance["seconds"] = round(time.perf_counter() - began, 3)
 
-    def _look(self, analyst: Analyst, step: int) -> None:
+    def _analyse(self, analyst: Analyst, step: int) -> None:
         began = when_done(analyst.trainer.device)
         found = {**analyst.analyse(), "logged": self._logged(step)}
         if step == analyst.trainer.schedule.steps:

@@ -63,14 +63,14 @@ def small_n_data(cells: Sequence[Cell], records: Records) -> Panels:
     return {place: panel for place, panel in panels.items() if set(panel["mrr"]) - {"published"}}
 
 
-def looks(cells: Sequence[Cell], records: Records) -> dict[int, list[dict[str, Any]]]:
+def analyses(cells: Sequence[Cell], records: Records) -> dict[int, list[dict[str, Any]]]:
     """The analyses of the cells' runs by step, one per seed."""
     settings = {cell.run().settings for cell in cells}
     found: dict[int, list[dict[str, Any]]] = {}
     for record in records.values():
         if record.experiment.settings in settings:
-            for look in record.get("analysis", ()):
-                found.setdefault(look["step"], []).append(look)
+            for analysis in record.get("analysis", ()):
+                found.setdefault(analysis["step"], []).append(analysis)
     return dict(sorted(found.items()))
 
 
@@ -78,8 +78,8 @@ def cdf_data(cells: Sequence[Cell], records: Records) -> dict[str, dict[int, lis
     """By method and step: cumulative weights, averaged over the seeds that have as many as most do."""
     curves: dict[str, dict[int, list[float]]] = {}
     for method in METHODS["negative-cdf"]:
-        for step, group in looks([cell for cell in cells if cell.method == method], records).items():
-            if found := [look["cdf"] for look in group if look.get("cdf")]:
+        for step, group in analyses([cell for cell in cells if cell.method == method], records).items():
+            if found := [analysis["cdf"] for analysis in group if analysis.get("cdf")]:
                 usual = Counter(map(len, found)).most_common(1)[0][0]
                 alike = zip(*(weights for weights in found if len(weights) == usual), strict=True)
                 curves.setdefault(method, {})[step] = list(map(statistics.fmean, alike))
@@ -88,14 +88,14 @@ def cdf_data(cells: Sequence[Cell], records: Records) -> dict[str, dict[int, lis
 
 def substitution_data(cells: Sequence[Cell], records: Records) -> dict[str, list[float]]:
     """Edges of the bins and, by group, its share in each bin, at the last step that was analysed."""
-    found = looks(cells, records)
-    last = [look["substitution"] for look in found[max(found)] if "substitution" in look] if found else []
+    found = analyses(cells, records)
+    last = [analysis["substitution"] for analysis in found[max(found)] if "substitution" in analysis] if found else []
     if not last:
         return {}
     data: dict[str, list[float]] = {"edges": list(last[0]["edges"])}
-    alike = [look for look in last if look["edges"] == data["edges"]]
+    alike = [analysis for analysis in last if analysis["edges"] == data["edges"]]
     for group in GROUPS:
-        counts = [sum(values) for values in zip(*(look[group] for look in alike), strict=True)]
+        counts = [sum(values) for values in zip(*(analysis[group] for analysis in alike), strict=True)]
         if sum(counts):
             data[group] = [count / sum(counts) for count in counts]
     return data

@@ -21,7 +21,7 @@ from paper.labels import DATASETS, MODELS, NUMBERS
 
 GRID: Any = {"color": "#E5E5E5", "linewidth": 0.6}
 PUBLISHED: Any = {"linestyle": "", "mfc": "none", "mec": COLOURS[0], "ms": 8, "zorder": 3}
-# Names and looks of what is drawn, by method and by group of negatives.
+# Names and styles of what is drawn, by method and by group of negatives.
 LINES = {
     "eans": ("EANS", COLOURS[0]),
     "eans+adv": ("EANS + self-adversarial", COLOURS[0]),

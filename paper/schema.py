@@ -69,7 +69,7 @@ class Histogram(Fields):
         return self
 
 
-class LookFields(Fields):
+class AnalysisFields(Fields):
     """The scores of negatives at a step."""
 
     step: Annotated[int, Field(ge=0)]
@@ -96,7 +96,7 @@ class OrderFields(Fields):
 class AnalysedFields(Fields):
     """What the records of some runs have besides the usual fields."""
 
-    analysis: list[LookFields] = Field(default=[])
+    analysis: list[AnalysisFields] = Field(default=[])
     order: OrderFields | None = None
 
 

@@ -38,12 +38,12 @@ def valid_metrics(record: Record) -> dict[str, float]:
 
 
 def scores_at_step(record: Record, cell: Cell) -> Numbers | None:
-    """Mean scores over the steps before the cell's; None if they were not looked at."""
-    for look in record.get("analysis", ()):
-        if look["step"] == cell["step"] and not cell.values:
-            return {}  # a figure is drawn from the look, and shows none of these
-        if look["step"] == cell["step"] and look.get("logged"):
-            return {name: float(look["logged"][name]) for name in SCORES.names}
+    """Mean scores over the steps before the cell's; None if they were not analysed."""
+    for analysis in record.get("analysis", ()):
+        if analysis["step"] == cell["step"] and not cell.values:
+            return {}  # a figure is drawn from the analysis, and shows none of these
+        if analysis["step"] == cell["step"] and analysis.get("logged"):
+            return {name: float(analysis["logged"][name]) for name in SCORES.names}
     return None
 
 
@@ -65,7 +65,7 @@ ROUNDING = 1e-9  # .338 - .003 is not .335 in binary
 
 
 class Rule(NamedTuple):
-    """When a measurement passes: in words, as a test of published and measured numbers, and which it looks at."""
+    """When a measurement passes: in words, as a test of published and measured numbers, and which it compares."""
 
     words: str
     passes: Callable[[Numbers, Numbers], bool]

@@ -264,8 +264,8 @@ def test_pre_training_teaches_the_graph(name):
     sampler = make(name, graph, 4, pretrain_steps=1000, learning_rate=0.01)
 
     def quality(side: Side) -> float:
-        everyone = torch.arange(graph.num_entities).expand(len(graph.train), -1)
-        notes = (everyone,) if name == "kbgan" else ()
+        every_entity = torch.arange(graph.num_entities).expand(len(graph.train), -1)
+        notes = (every_entity,) if name == "kbgan" else ()
         with torch.no_grad():
             return sampler.log_true(graph.train, side, notes).mean().item()
 

@@ -17,7 +17,7 @@ import eans
 from eans import cli, kernels
 from eans.errors import UsageError
 from eans.graph import SIDES, KnowledgeGraph, Side, column
-from eans.inspection import Inspector, looking
+from eans.inspection import Inspector, measuring
 from eans.inspection.analysis import Analyst
 from eans.losses import LOSSES, LogSigmoid, SoftmaxLoss, SubstitutionLoss
 from eans.models import MODELS, Model
@@ -75,7 +75,7 @@ def build(name: str, graph: KnowledgeGraph, reciprocal: bool = False) -> Model:
     return kind(*sizes, init_range=1.3, generator=seeded(), reciprocal=reciprocal, **DOT[name]).double()
 
 
-def everyone(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
+def every_entity(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
     return torch.arange(graph.num_entities).expand(len(triples), -1).contiguous()
 
 
@@ -108,7 +108,7 @@ def test_masks_against_brute_force(
         triples = asked(graph)
         sampler = AllEntities(graph, false_negatives=policy)
         sample = sampler.sample(triples, side, seeded())
-        assert torch.equal(sample.entities, everyone(graph, triples))
+        assert torch.equal(sample.entities, every_entity(graph, triples))
         assert (sample.entities.dtype, sample.known_true.dtype) == (torch.int64, torch.bool)
         assert torch.equal(sample.known_true, brute_mask(graph, triples, side, policy))
         one = sampler.sample(triples[-1:], side, seeded())
@@ -167,8 +167,8 @@ def test_scores_and_gradients_are_those_of_explicit_candidates(
 ) -> None:
     model, triples = build(name, graph, reciprocal), graph.train
     found = model.training_scores(triples, side, None, substitution)
-    expected = model.training_scores(triples, side, everyone(graph, triples), substitution)
-    torch.testing.assert_close(found.negative, model.score_candidates(triples, side, everyone(graph, triples)))
+    expected = model.training_scores(triples, side, every_entity(graph, triples), substitution)
+    torch.testing.assert_close(found.negative, model.score_candidates(triples, side, every_entity(graph, triples)))
     assert (found.substitution is None) == (substitution is None)
     pairs = [(a, b) for a, b in zip(found, expected, strict=True) if a is not None and b is not None]
     totals = [torch.zeros(()).double(), torch.zeros(()).double()]
@@ -202,7 +202,7 @@ def test_the_softmax_is_the_cross_entropy_over_all_entities(
     others = brute_mask(graph, triples, side, policy)
     others[torch.arange(len(triples)), positive] = False  # known answers but the positive
     assert others.any() == (policy == "mask")
-    logits = model.score_candidates(triples, side, everyone(graph, triples)).masked_fill(others, -math.inf)
+    logits = model.score_candidates(triples, side, every_entity(graph, triples)).masked_fill(others, -math.inf)
     expected = (weight / weight.sum() * cross_entropy(logits, positive, reduction="none")).sum()
     exact = {"rtol": 1e-7, "atol": 1e-7} if correct else {}  # log E is a float32
     torch.testing.assert_close(found, expected, **exact)
@@ -219,7 +219,7 @@ def test_log_sigmoid(name: str, side: Side, policy: Any, graph: KnowledgeGraph) 
     weight = torch.rand(len(triples), generator=seeded(1), dtype=torch.float64) + 0.1
     negatives = AllEntities(graph, false_negatives=policy).sample(triples, side, seeded())
     terms = LogSigmoid(margin=0.3)(model.training_scores(triples, side, None), negatives.known_true, weight)
-    scores = model.score_candidates(triples, side, everyone(graph, triples)) + 0.3
+    scores = model.score_candidates(triples, side, every_entity(graph, triples)) + 0.3
     own = scores.gather(1, triples[:, column(side), None])[:, 0]
     share = weight / weight.sum()
     pressed = torch.where(brute_mask(graph, triples, side, policy), 0.0, -logsigmoid(-scores)).mean(1)
@@ -235,7 +235,7 @@ def test_the_substitution_loss(form: Any, side: Side, graph: KnowledgeGraph) -> 
     negatives = AllEntities(graph).sample(triples, side, seeded())
     weight = torch.ones(len(triples)).double()
     totals = []
-    for entities in (None, everyone(graph, triples)):
+    for entities in (None, every_entity(graph, triples)):
         scores = model.training_scores(triples, side, entities, loss.needs_substitution)
         totals.append(total(loss(scores, negatives.known_true, weight)))
     torch.testing.assert_close(*totals)
@@ -356,14 +356,14 @@ def test_a_state_in_the_middle_continues_to_the_same_bits(method: str) -> None:
 
 
 @both_policies
-def test_a_look_against_brute_force(policy: str, make_graph: Callable[..., KnowledgeGraph]) -> None:
+def test_a_measurement_against_brute_force(policy: str, make_graph: Callable[..., KnowledgeGraph]) -> None:
     graph = make_graph(30, 2, (120, 40, 40))
     settings = SMALL | {"sampler.false_negatives": policy, "model.init_range": 0.8}
     trainer = build_trainer(resolve(load("default/complex/all", settings), graph), graph)
     for _ in range(5):
         trainer.step()
     inspector = Inspector(trainer, graph, 50)
-    look = inspector.look()
+    measurement = inspector.measure()
     train, unused = ({tuple(t) for t in part.tolist()} for part in (graph.train, torch.cat([graph.valid, graph.test])))
     known = held_out = gap = above = unmasked = 0.0
     for side in SIDES:
@@ -383,12 +383,14 @@ def test_a_look_against_brute_force(policy: str, make_graph: Callable[..., Knowl
     expected = {"known": known / draws, "held_out": held_out / draws, "masked": 1 - unmasked / draws}
     expected |= {"gap": gap / unmasked, "above": above / unmasked, "entities": 1.0, "effective": 1.0, "repeats": 0.0}
     for name, value in expected.items():
-        assert getattr(look, name) == pytest.approx(value, rel=1e-4, abs=1e-9), name
-    assert (look.masked == pytest.approx(1 / 30)) == (policy == "keep")
-    assert look.memory == 8 * 30
+        assert getattr(measurement, name) == pytest.approx(value, rel=1e-4, abs=1e-9), name
+    assert (measurement.masked == pytest.approx(1 / 30)) == (policy == "keep")
+    assert measurement.memory == 8 * 30
 
 
-@pytest.mark.parametrize("inspect", [lambda t, g: Inspector(t, g, 40).look(), lambda t, g: Analyst(t, g, 2).analyse()])
+@pytest.mark.parametrize(
+    "inspect", [lambda t, g: Inspector(t, g, 40).measure(), lambda t, g: Analyst(t, g, 2).analyse()]
+)
 def test_inspections_take_one_product_too(inspect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make()
     monkeypatch.setattr(trainer.model, "compare_candidates", None)
@@ -402,9 +404,9 @@ def test_an_inspected_run_ends_with_the_same_bits(monkeypatch: pytest.MonkeyPatc
         seen.append(build_trainer(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr(looking, "build_trainer", remembered)
+    monkeypatch.setattr(measuring, "build_trainer", remembered)
     recipe = resolve(load("default/complex/all", SMALL), graph)
-    looking.inspect_training(recipe, graph, every=5, probe=50, device="cpu")
+    measuring.inspect_training(recipe, graph, every=5, probe=50, device="cpu")
     plain = make()
     for _ in range(20):
         plain.step()
@@ -424,14 +426,18 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
 
 
 def test_commands(call: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
-    """Train, then look at the run and at the sampler."""
+    """Train, then inspect the run and the sampler."""
     small = ["--set", "model.dim=4", "--set", "train.steps=4", "--set", "train.batch_size=32", "--device", "cpu"]
     run = tmp_path / "run"
     out, err = call("train", "complex/all", "--data", "wordnet-core", "--out", run, *small)
     assert "all negatives n=6481, softmax loss" in out + err
     out, _ = call("inspect", "sampler", run, "--format", "json", "--device", "cpu")
-    (look,) = json.loads(out)[0]["looks"]
-    assert (look["entities"], look["repeats"], look["masked"]) == (1.0, 0.0, pytest.approx(1 / 6481))
+    (measurement,) = json.loads(out)[0]["measurements"]
+    assert (measurement["entities"], measurement["repeats"], measurement["masked"]) == (
+        1.0,
+        0.0,
+        pytest.approx(1 / 6481),
+    )
     out, _ = call("report", run, "--format", "json", "--device", "cpu")
     analysis = json.loads(out)["analysis"]
     assert analysis["negatives"] == 6481 * analysis["positives"]

@@ -175,7 +175,7 @@ def test_the_table_has_every_function(calls: Any) -> None:
     registries = {"LOSSES", "MODELS", "PENALTIES", "SAMPLERS"}
     others = {*registries, "Loss", "Objective", "Sampler", "Term", "Trainer", "Recipe", "datasets", "__version__"}
     errors = {"DataError", "EansError", "EansWarning", "RunError", "UsageError"}
-    returned = {"Comparison", "Inspection", "Listener", "Look", "Prediction", "Predictions"}
+    returned = {"Comparison", "Inspection", "Listener", "Measurement", "Prediction", "Predictions"}
     assert set(eans.__all__) == tested | others | errors | returned
 
 

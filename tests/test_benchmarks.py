@@ -322,9 +322,9 @@ def test_waits_are_those_that_pytorch_names() -> None:
 def test_the_program_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "speed.json"
     arguments = ["--quick", "--device", "cpu", "--out", str(out)]
-    assert gpu.main([*arguments, "--only", "check,kmeans,ranking,everyone"]) == 0
+    assert gpu.main([*arguments, "--only", "check,kmeans,ranking,all-entities"]) == 0
     assert gpu.main([*arguments, "--only", "quality", "--runs", "wordnet-core/transe/eans"]) == 0
-    assert set(speed_record.read(out)["sections"]) == {"check", "kmeans", "ranking", "everyone", "quality"}
+    assert set(speed_record.read(out)["sections"]) == {"check", "kmeans", "ranking", "all-entities", "quality"}
     (run,) = [json.loads(line) for line in (tmp_path / gpu_quality.FILE.name).read_text().splitlines()]
     assert run["curve"][-1]["step"] == 20
     assert all(a["seconds"] <= b["seconds"] for a, b in zip(run["curve"], run["curve"][1:], strict=False))
@@ -342,8 +342,9 @@ def test_wrong_kernels_end_the_program(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_arguments() -> None:
     assert gpu.parse_arguments(["--only", "ranking,check"]).only == ["check", "ranking"]
-    assert gpu.parse_arguments([]).only == ["check", "kernels", "steps", "kmeans", "ranking", "samplers", "everyone"]
-    assert gpu.parse_arguments(["--runs", "wordnet-core"]).only[-2:] == ["everyone", "quality"]
+    usual = ["check", "kernels", "steps", "kmeans", "ranking", "samplers", "all-entities"]
+    assert gpu.parse_arguments([]).only == usual
+    assert gpu.parse_arguments(["--runs", "wordnet-core"]).only[-2:] == ["all-entities", "quality"]
     with pytest.raises(SystemExit):
         gpu.parse_arguments(["--only", "quality"])
     with pytest.raises(SystemExit):

@@ -192,8 +192,8 @@ def test_version_and_no_arguments(call: Call) -> None:
         ("inspect sampler transe/uniform --steps 0", "--steps must be at least 1, got 0"),
         ("inspect sampler transe/uniform --every -3", "--every must be at least 1, got -3"),
         ("inspect sampler RUN --probe 0", "--probe must be at least 1, got 0"),
-        ("inspect sampler RUN --steps 5", "a run folder is looked at as it is: give no --data, --steps"),
-        ("inspect sampler RUN --seed 5", "a run folder is looked at as it is: give no --data, --steps"),
+        ("inspect sampler RUN --steps 5", "a run folder is measured as it is: give no --data, --steps"),
+        ("inspect sampler RUN --seed 5", "a run folder is measured as it is: give no --data, --steps"),
         ("inspect sampler RUN --device gpu", "unknown device 'gpu'"),
     ],
 )
@@ -548,7 +548,7 @@ def inspected(*arguments: str | Path) -> list[str | Path]:
 
 
 def test_inspect_shows_a_table(call: Call, run: Path, graph_folder: Path) -> None:
-    """Recipes and a run side by side: the last look of each."""
+    """Recipes and a run side by side: the last measurement of each."""
     result = call(*inspected("transe/uniform", "transe/eans", run, "--data", graph_folder, "--steps", "12", *SHORT))
     assert result.status == 0
     assert "eans:" not in result.err  # what takes more than two seconds says how far it is
@@ -556,7 +556,7 @@ def test_inspect_shows_a_table(call: Call, run: Path, graph_folder: Path) -> Non
     assert lines[1].split()[:4] == ["negatives", "step", "gap", "positive"]
     assert [line.split()[:2] for line in lines[2:5]] == [["uniform", "12"], ["eans", "12"], [run.name, "200"]]
     assert all(len(line.split()) == 14 for line in lines[2:5])
-    assert lines[5].startswith("last look, ring, 157 training triples on both sides, cpu")
+    assert lines[5].startswith("last measurement, ring, 157 training triples on both sides, cpu")
 
 
 def test_inspect_on_a_narrow_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -581,19 +581,23 @@ def test_inspect_in_other_formats(call: Call, graph_folder: Path) -> None:
         return call(*inspected("transe/eans", "--data", graph_folder, *more, *SHORT)).out
 
     (found,) = json.loads(asked("json"))
-    assert [look["step"] for look in found["looks"]] == [0, 10, 20]
+    assert [measurement["step"] for measurement in found["measurements"]] == [0, 10, 20]
     assert (found["name"], found["graph"], found["probe"], found["seed"]) == ("default/transe/eans", "ring", 50, 3)
     rows = list(csv.DictReader(io.StringIO(asked("csv"))))
-    for row, look in zip(rows, found["looks"], strict=True):
+    for row, measurement in zip(rows, found["measurements"], strict=True):
         assert row["name"] == "default/transe/eans"
-        assert (int(row["step"]), float(row["gap"]), float(row["known"])) == (look["step"], look["gap"], look["known"])
+        assert (int(row["step"]), float(row["gap"]), float(row["known"])) == (
+            measurement["step"],
+            measurement["gap"],
+            measurement["known"],
+        )
 
 
 def test_inspect_writes_numbers_and_a_figure(call: Call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    assert call(*inspected(run, "--out", "looks")).status == 0
+    assert call(*inspected(run, "--out", "measured")).status == 0
     names = {"inspection.json", "inspection.csv", "inspection.png", "inspection.svg"}
-    assert {path.name for path in Path("looks").iterdir()} == names
+    assert {path.name for path in Path("measured").iterdir()} == names
     monkeypatch.setattr("eans.figures.find_spec", lambda _: None)
     result = call(*inspected(run, "--out", "more"))
     assert result.status == 2

@@ -242,8 +242,8 @@ def test_candidates_counts_and_answers(known, queries, side):
         return (*query[:at], entity, *query[at + 1 :])
 
     brute = [{e for e in range(E) if completed(query, e) in set(known)} for query in queries]
-    everyone = torch.arange(E).repeat(len(queries), 1)
-    found = index.contains_candidates(asked, side, everyone)
+    every_entity = torch.arange(E).repeat(len(queries), 1)
+    found = index.contains_candidates(asked, side, every_entity)
     assert [set(torch.nonzero(row).flatten().tolist()) for row in found] == brute
     assert index.count(asked, side).tolist() == [len(answers) for answers in brute]
     rows, entities = index.answers(asked, side)

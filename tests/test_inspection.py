@@ -1,4 +1,4 @@
-"""Looking at samplers: every number against brute force, and training that never notices it was looked at."""
+"""Measurements of samplers: every number against brute force, and training that ends with the same bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import torch
 import eans
 from eans.errors import RunError, UsageError
 from eans.graph import SIDES, KnowledgeGraph, column
-from eans.inspection import Inspector, Look, inspect_training, looking, save, to_csv, to_json
+from eans.inspection import Inspector, Measurement, inspect_training, measuring, save, to_csv, to_json
 from eans.inspection.figure import draw, label_heights
 from eans.inspection.records import short_names
 from eans.objective import total
@@ -50,9 +50,9 @@ def trained(recipe: Recipe, graph: KnowledgeGraph, steps: int) -> Trainer:
     return trainer
 
 
-def numbers(look: Look) -> dict[str, Any]:
+def numbers(measurement: Measurement) -> dict[str, Any]:
     """All that no clock decided."""
-    return {name: value for name, value in asdict(look).items() if name not in CLOCKS}
+    return {name: value for name, value in asdict(measurement).items() if name not in CLOCKS}
 
 
 def same_state(one: Trainer, other: Trainer) -> bool:
@@ -71,7 +71,7 @@ def brute_force(trainer: Trainer, graph: KnowledgeGraph, inspector: Inspector) -
     drawn: Counter[int] = Counter()
     generator = torch.Generator()
     for number, side in enumerate(SIDES):
-        generator.manual_seed(looking.mix(0, looking.Purpose.INSPECT, 1 + number))
+        generator.manual_seed(measuring.mix(0, measuring.Purpose.INSPECT, 1 + number))
         size = trainer.stream.batch_size
         for first in range(0, len(inspector.triples), size):
             triples = inspector.triples[first : first + size]
@@ -111,16 +111,16 @@ def test_numbers_against_brute_force(method: str, policy: str, make_graph: Calla
     recipe = recipe_of(f"transe/{method}", graph, **WIDE, **{"sampler.false_negatives": policy})
     trainer = trained(recipe, graph, 24)
     inspector = Inspector(trainer, graph, 50)  # not a multiple of the batch size
-    look = inspector.look()
+    measurement = inspector.measure()
     expected = brute_force(trainer, graph, inspector)
     for name, value in expected.items():
-        assert getattr(look, name) == pytest.approx(value, rel=1e-5, abs=1e-9), name
-    assert 0.0 < look.idle < 1.0
-    assert (look.known > 0.0) == (policy != "resample")
-    assert (look.masked > 0.0) == (policy == "mask")
-    assert look.held_out > 0.0
-    assert (look.step, look.step_ms, look.memory) == (24, None, trainer.sampler.memory())
-    assert look.sampling_ms > 0.0
+        assert getattr(measurement, name) == pytest.approx(value, rel=1e-5, abs=1e-9), name
+    assert 0.0 < measurement.idle < 1.0
+    assert (measurement.known > 0.0) == (policy != "resample")
+    assert (measurement.masked > 0.0) == (policy == "mask")
+    assert measurement.held_out > 0.0
+    assert (measurement.step, measurement.step_ms, measurement.memory) == (24, None, trainer.sampler.memory())
+    assert measurement.sampling_ms > 0.0
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -131,7 +131,7 @@ def test_idle_negatives_are_those_without_gradient(method: str) -> None:
     inspector = Inspector(trainer, graph, 40)
     idle = unmasked = 0
     for number, side in enumerate(SIDES):
-        inspector.generator.manual_seed(looking.mix(0, looking.Purpose.INSPECT, 1 + number))
+        inspector.generator.manual_seed(measuring.mix(0, measuring.Purpose.INSPECT, 1 + number))
         for triples in torch.split(inspector.triples, 32):
             entities, known, *_ = trainer.sampler.sample(triples, side, inspector.generator)
             for row in range(len(triples)):
@@ -144,13 +144,13 @@ def test_idle_negatives_are_those_without_gradient(method: str) -> None:
                 pull = torch.autograd.grad(found, scores.negative)[0].abs() * 6 / trainer.loss.most_pull
                 idle += int(((pull < 0.01) & ~known[here]).sum())
                 unmasked += int((~known[here]).sum())
-    assert inspector.look().idle == pytest.approx(idle / unmasked)
+    assert inspector.measure().idle == pytest.approx(idle / unmasked)
 
 
 def test_coverage_of_extremes() -> None:
-    assert looking._effective(torch.tensor([3, 3, 3, 3])) == pytest.approx(1.0)
-    assert looking._effective(torch.tensor([0, 7, 0, 0])) == pytest.approx(0.25)
-    assert looking._effective(torch.tensor([5, 5, 0, 0])) == pytest.approx(0.5)
+    assert measuring._effective(torch.tensor([3, 3, 3, 3])) == pytest.approx(1.0)
+    assert measuring._effective(torch.tensor([0, 7, 0, 0])) == pytest.approx(0.25)
+    assert measuring._effective(torch.tensor([5, 5, 0, 0])) == pytest.approx(0.5)
 
 
 def test_small_probes_and_bare_graphs() -> None:
@@ -158,7 +158,7 @@ def test_small_probes_and_bare_graphs() -> None:
     trainer = build_trainer(recipe_of("transe/uniform", graph), graph)
     inspector = Inspector(trainer, graph)
     assert len(inspector.triples) == 2
-    assert inspector.look().held_out is None  # nothing is held out
+    assert inspector.measure().held_out is None  # nothing is held out
     with pytest.raises(UsageError, match="probe must be at least 1, got 0"):
         Inspector(trainer, graph, 0)
 
@@ -169,13 +169,13 @@ def test_nothing_drawn_is_nothing_counted(graph: KnowledgeGraph) -> None:
     inspector = Inspector(trainer, graph)
     sampler: Any = trainer.sampler
     sampler.sample = lambda triples, *_: Negatives(triples[:, 2:], torch.ones(len(triples), 1, dtype=torch.bool))
-    look = inspector.look()
-    assert (look.gap, look.above, look.idle, look.masked) == (None, None, None, 1.0)
+    measurement = inspector.measure()
+    assert (measurement.gap, measurement.above, measurement.idle, measurement.masked) == (None, None, None, 1.0)
     sampler.sample = lambda triples, *_: Negatives(triples[:, :0], torch.ones(len(triples), 0, dtype=torch.bool))
-    assert {name for name, value in numbers(inspector.look()).items() if value is not None} == {"step", "memory"}
+    assert {name for name, value in numbers(inspector.measure()).items() if value is not None} == {"step", "memory"}
 
 
-# --- training does not notice -------------------------------------------------------------------------------------
+# --- training is not affected -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [*METHODS, *(n for n, kind in SAMPLERS.items() if kind.draws and n not in METHODS)])
@@ -189,26 +189,26 @@ def test_an_inspected_run_ends_with_the_same_bits(method: str, monkeypatch: pyte
         seen.append(build_trainer(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr(looking, "build_trainer", remembered)
+    monkeypatch.setattr(measuring, "build_trainer", remembered)
     before = torch.random.get_rng_state()
     inspection = inspect_training(recipe, graph, every=5, probe=50, device="cpu")
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert [look.step for look in inspection.looks] == [0, 5, 10, 15, 20, 24]
+    assert [measurement.step for measurement in inspection.measurements] == [0, 5, 10, 15, 20, 24]
     assert same_state(seen[0], trained(recipe, graph, 24))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("model", ["transe", "transd", "complex"])
-def test_nor_does_a_recorded_run_notice(model: str, method: str) -> None:
-    """Looks before, while and after the steps are recorded."""
+def test_inspection_does_not_change_a_recorded_run(model: str, method: str) -> None:
+    """Measurements before, while and after the steps are recorded."""
     graph = ring_graph()
     recipe = recipe_of(f"{model}/{method}", graph)
     plain, watched = (build_trainer(recipe, graph, "cuda") for _ in range(2))
     inspector = Inspector(watched, graph, 50)
     for _ in range(24):
         plain.step()
-        inspector.look()
+        inspector.measure()
         watched.step()
     assert set(watched.work.graphs) == {"head", "tail"}
     assert same_state(plain, watched)
@@ -218,9 +218,9 @@ def test_a_limit_is_the_beginning_of_the_whole() -> None:
     graph = ring_graph()
     recipe = recipe_of("transe/eans", graph)
     whole, part = (inspect_training(recipe, graph, limit=limit, every=6, device="cpu") for limit in (None, 13))
-    assert [look.step for look in part.looks] == [0, 6, 12, 13]
-    assert [numbers(look) for look in part.looks[:3]] == [numbers(look) for look in whole.looks[:3]]
-    assert len(inspect_training(recipe, graph, limit=1000, device="cpu").looks) == 13  # every second of 24 steps
+    assert [measurement.step for measurement in part.measurements] == [0, 6, 12, 13]
+    assert list(map(numbers, part.measurements[:3])) == list(map(numbers, whole.measurements[:3]))
+    assert len(inspect_training(recipe, graph, limit=1000, device="cpu").measurements) == 13  # every second of 24 steps
 
 
 def test_the_same_seed_finds_the_same() -> None:
@@ -228,10 +228,10 @@ def test_the_same_seed_finds_the_same() -> None:
     first, again, other = (
         eans.inspect_sampler(ring_graph(), "transe", "eans", seed=seed, **settings) for seed in (3, 3, 4)
     )
-    assert [numbers(look) for look in first.looks] == [numbers(look) for look in again.looks]
-    assert [numbers(look) for look in first.looks] != [numbers(look) for look in other.looks]
-    assert first.looks[0].step_ms is None
-    assert all(look.step_ms > 0.0 for look in first.looks[1:])
+    assert list(map(numbers, first.measurements)) == list(map(numbers, again.measurements))
+    assert list(map(numbers, first.measurements)) != list(map(numbers, other.measurements))
+    assert first.measurements[0].step_ms is None
+    assert all(measurement.step_ms > 0.0 for measurement in first.measurements[1:])
     assert (first.recipe.train.steps, first.recipe.train.seed, first.probe) == (20, 3, 157)
 
 
@@ -241,7 +241,7 @@ def test_the_probe_does_not_follow_the_seed_of_training() -> None:
     recipes = [recipe_of("transe/uniform", graph, **{"train.seed": seed}) for seed in (3, 4)]
     one, other = (Inspector(build_trainer(recipe, graph), graph, 50) for recipe in recipes)
     assert torch.equal(one.triples, other.triples)
-    first, second = one.look(), other.look()
+    first, second = one.measure(), other.measure()
     for name in ("masked", "known", "held_out", "entities", "effective", "repeats"):
         assert getattr(first, name) == getattr(second, name), name
     assert first.gap != second.gap
@@ -265,17 +265,17 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("method", ["uniform", "eans+adv"])
-def test_a_run_is_looked_at_as_it_ended(method: str, tmp_path: Path) -> None:
+def test_a_run_is_measured_as_it_ended(method: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"dim": 8, "steps": 20, "negatives": 4, "batch_size": 32, "lr": 0.02}
     settings |= {"reorder_every": 7} if method != "uniform" else {}
     eans.train(ring_graph(), "transe", method, out=tmp_path / "run", device="cpu", **settings)
     before = contents(tmp_path / "run")
     inspection = eans.inspect_run(tmp_path / "run", device="cpu")
     assert contents(tmp_path / "run") == before
-    (look,) = inspection.looks
-    assert look.step_ms > 0.0
+    (measurement,) = inspection.measurements
+    assert measurement.step_ms > 0.0
     on_the_way = eans.inspect_sampler(ring_graph(), "transe", method, every=20, device="cpu", **settings)
-    assert numbers(look) == numbers(on_the_way.looks[-1])
+    assert numbers(measurement) == numbers(on_the_way.measurements[-1])
 
 
 def test_a_run_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,12 +307,12 @@ def test_json_and_csv(inspections: list[eans.Inspection], tmp_path: Path) -> Non
     found = json.loads(to_json(inspections))
     assert [one["name"] for one in found] == ["default/transe/uniform", "default/transe/eans"]
     assert [one["sampler"] for one in found] == ["uniform", "eans"]
-    assert found[0]["looks"] == [asdict(look) for look in inspections[0].looks]
+    assert found[0]["measurements"] == [asdict(measurement) for measurement in inspections[0].measurements]
     rows = list(csv.DictReader(io.StringIO(to_csv(inspections))))
     assert [(row["name"], int(row["step"])) for row in rows] == [
-        (one.name, look.step) for one in inspections for look in one.looks
+        (one.name, measurement.step) for one in inspections for measurement in one.measurements
     ]
-    assert float(rows[1]["gap"]) == inspections[0].looks[1].gap
+    assert float(rows[1]["gap"]) == inspections[0].measurements[1].gap
     assert rows[0]["step_ms"] == ""
     save(inspections, tmp_path / "new" / "folder")
     assert (tmp_path / "new" / "folder" / "inspection.csv").read_text() == to_csv(inspections)

@@ -116,9 +116,9 @@ def test_a_loss(tmp_path: Path) -> None:
     assert first["loss"] == pytest.approx(first["high"] + first["low"], rel=1e-5)
     assert last["loss"] < first["loss"]
     assert eans.Run.load(tmp_path / "run").recipe.loss.name == "squared"
-    (look,) = eans.inspect_run(tmp_path / "run", device="cpu").looks
-    assert look.gap is not None
-    assert look.idle is None  # the loss declares no bound of its gradients
+    (measurement,) = eans.inspect_run(tmp_path / "run", device="cpu").measurements
+    assert measurement.gap is not None
+    assert measurement.idle is None  # the loss declares no bound of its gradients
 
 
 def test_a_penalty() -> None:

@@ -205,7 +205,7 @@ def test_mistakes_in_a_choice_are_one_line(
 # --- records --------------------------------------------------------------------------------------------------------
 
 
-LOOK = {"step": 1000, "logged": {"positive_score": -0.3, "negative_score": -1.7}}
+ANALYSIS = {"step": 1000, "logged": {"positive_score": -0.3, "negative_score": -1.7}}
 ORDER = {"entities": 3, "points": [[0, 0.5, 0.5]], "explained": [0.5, 0.2], "similarity": [[1.0]]}
 
 
@@ -219,9 +219,9 @@ def bins(edges: list[int], counts: int = 1) -> dict[str, list[int]]:
     [
         ({"analysis": 1}, "field 'analysis' is 1, but should be a valid list"),
         ({"analysis": [1]}, "field 'analysis.0' is 1, but should be"),
-        ({"analysis": [LOOK, {"step": "1"}]}, "field 'analysis.1.step' is '1', but should be a valid integer"),
-        ({"analysis": [{**LOOK, "cdf": ["x"]}]}, "field 'analysis.0.cdf.0' is 'x', but should be a valid number"),
-        ({"analysis": [{**LOOK, "substitution": {}}]}, "field 'analysis.0.substitution.edges' is missing"),
+        ({"analysis": [ANALYSIS, {"step": "1"}]}, "field 'analysis.1.step' is '1', but should be a valid integer"),
+        ({"analysis": [{**ANALYSIS, "cdf": ["x"]}]}, "field 'analysis.0.cdf.0' is 'x', but should be a valid number"),
+        ({"analysis": [{**ANALYSIS, "substitution": {}}]}, "field 'analysis.0.substitution.edges' is missing"),
         ({"order": {**ORDER, "points": [[1]]}}, "field 'order.points.0' is [1], but list should have at least 3 items"),
         ({"order": {**ORDER, "points": []}}, "field 'order.points' is [], but list should have at least 1 item"),
         ({"order": {**ORDER, "similarity": []}}, "field 'order.similarity' is [], but list should have at least 1"),
@@ -232,10 +232,10 @@ def bins(edges: list[int], counts: int = 1) -> dict[str, list[int]]:
         ),
         ({"analysis": [{"step": 1, "logged": 5}]}, "field 'analysis.0.logged' is 5, but should be"),
         (
-            {"analysis": [{**LOOK, "substitution": bins([])}]},
+            {"analysis": [{**ANALYSIS, "substitution": bins([])}]},
             "field 'analysis.0.substitution.edges' is [], but list should have at least 2 items",
         ),
-        ({"analysis": [{**LOOK, "substitution": bins([0, 1], 2)}]}, "has not one count per bin in each group"),
+        ({"analysis": [{**ANALYSIS, "substitution": bins([0, 1], 2)}]}, "has not one count per bin in each group"),
     ],
 )
 def test_wrong_fields_of_a_record(
@@ -254,7 +254,7 @@ def test_wrong_fields_of_a_record(
 def test_a_record_of_a_recipe_that_was_renamed(tmp_path: Path) -> None:
     before = {"recipe": "a/b/old", "overrides": ["train.steps=9"]}
     spec = Experiment("a/b/new")
-    keep(tmp_path, spec, run_as=before, analysis=[{**LOOK, "substitution": bins([0, 1, 2], 2)}], order=ORDER)
+    keep(tmp_path, spec, run_as=before, analysis=[{**ANALYSIS, "substitution": bins([0, 1, 2], 2)}], order=ORDER)
     assert read_records(RecordStore(tmp_path))[spec]["run_as"] == before
 
 
@@ -288,8 +288,8 @@ def test_what_has_a_record_is_not_run_again(tmp_path: Path) -> None:
         "fb15k-237/transe/eans+adv seed=0",
         "fb15k-237/transe/eans+adv seed=1",
     ]
-    looks = {experiment.recipe: study.analysed.get(experiment.settings, ()) for experiment in study.uses}
-    assert looks == {"fb15k-237/transe/eans": (), "fb15k-237/transe/eans+adv": (1000, 10000, 100000)}
+    analyses = {experiment.recipe: study.analysed.get(experiment.settings, ()) for experiment in study.uses}
+    assert analyses == {"fb15k-237/transe/eans": (), "fb15k-237/transe/eans+adv": (1000, 10000, 100000)}
 
 
 # --- the verdict ----------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ CELLS = read_cells()
 EANS, UNIFORM = Experiment("fb15k-237/transe/eans+adv"), Experiment("fb15k-237/transe/adv")
 
 
-def look(step: int, skew: float, **more: Any) -> dict[str, Any]:
+def analysis_at(step: int, skew: float, **more: Any) -> dict[str, Any]:
     logged = {"positive_score": -0.3, "negative_score": -1.7}
     return {"step": step, "logged": logged, "cdf": [skew, 1.0], **more}
 
@@ -49,8 +49,10 @@ def all_records(folder: Path) -> Path:
     """Records from which every figure can be drawn."""
     for cell in drawn_from("small-n", CELLS):
         keep(folder, cell.run(), 0.2 + cell["negatives"] / 200, 0.4 + cell["negatives"] / 200)
-    keep(folder, UNIFORM, analysis=[look(1000, 0.6), look(10_000, 0.8)])
-    keep(folder, EANS, analysis=[look(1000, 0.5), look(10_000, 0.55, substitution=HISTOGRAM)], order=ORDER)
+    keep(folder, UNIFORM, analysis=[analysis_at(1000, 0.6), analysis_at(10_000, 0.8)])
+    keep(
+        folder, EANS, analysis=[analysis_at(1000, 0.5), analysis_at(10_000, 0.55, substitution=HISTOGRAM)], order=ORDER
+    )
     return folder
 
 
@@ -103,7 +105,7 @@ def test_figures_show_one_graph_and_model_and_say_which() -> None:
     contents = []
     for number, cell in enumerate(cells):
         histogram = {**HISTOGRAM, "true": [number, 8]}
-        analysis = [look(10, 0.1 * number, substitution=histogram)]
+        analysis = [analysis_at(10, 0.1 * number, substitution=histogram)]
         contents.append(made_up(cell.run(3 if cell is first else 0), analysis=analysis, order=ORDER))
     records = memory(*contents)
     found = find("negative-cdf", cells, records)
@@ -135,7 +137,9 @@ def test_what_a_figure_leaves_out_is_told(tmp_path: Path, capsys: pytest.Capture
 
 def test_curves_are_means_over_seeds() -> None:
     contents = [
-        made_up(Experiment(EANS.recipe, seed=seed), analysis=[look(1000, 0.5 + 0.2 * seed), look(10, 0.5)])
+        made_up(
+            Experiment(EANS.recipe, seed=seed), analysis=[analysis_at(1000, 0.5 + 0.2 * seed), analysis_at(10, 0.5)]
+        )
         for seed in (0, 1)
     ]
     found = cdf_data(drawn_from("negative-cdf", CELLS), memory(*contents))
@@ -147,10 +151,10 @@ def test_curves_are_means_over_seeds() -> None:
 def test_curves_of_other_lengths_are_left_out() -> None:
     """A damaged record should not keep the others from being drawn."""
     contents = [
-        made_up(Experiment(EANS.recipe, seed=seed), analysis=[look(1000, 0.5 + 0.1 * seed)]) for seed in range(3)
+        made_up(Experiment(EANS.recipe, seed=seed), analysis=[analysis_at(1000, 0.5 + 0.1 * seed)]) for seed in range(3)
     ]
     contents[0]["analysis"][0]["cdf"] = [0.2, 0.3, 1.0]
-    contents.append(made_up(Experiment(EANS.recipe, seed=3), analysis=[{**look(1000, 0.5), "cdf": None}]))
+    contents.append(made_up(Experiment(EANS.recipe, seed=3), analysis=[{**analysis_at(1000, 0.5), "cdf": None}]))
     found = cdf_data(drawn_from("negative-cdf", CELLS), memory(*contents))
     assert found["eans+adv"][1000] == pytest.approx([0.65, 1.0])
 
@@ -159,7 +163,8 @@ def test_histograms_are_shares_of_their_group_at_the_last_step() -> None:
     other = {**HISTOGRAM, "true": [8, 0]}
     contents = [
         made_up(
-            Experiment(EANS.recipe, seed=seed), analysis=[look(1000, 0.5, substitution=other), look(9999, 0.5, **more)]
+            Experiment(EANS.recipe, seed=seed),
+            analysis=[analysis_at(1000, 0.5, substitution=other), analysis_at(9999, 0.5, **more)],
         )
         for seed, more in enumerate(({"substitution": HISTOGRAM}, {"substitution": other}))
     ]
@@ -197,7 +202,7 @@ def test_figures_and_tables_without_a_chosen_cell_are_named(tmp_path: Path, caps
 def test_histograms_with_other_bins_are_left_out() -> None:
     two = (HISTOGRAM, {**HISTOGRAM, "edges": [0.0, 0.4, 1.0]})
     contents = [
-        made_up(Experiment(EANS.recipe, seed=seed), analysis=[look(1000, 0.5, substitution=histogram)])
+        made_up(Experiment(EANS.recipe, seed=seed), analysis=[analysis_at(1000, 0.5, substitution=histogram)])
         for seed, histogram in enumerate(two)
     ]
     found = substitution_data(drawn_from("substitution-histogram", CELLS), memory(*contents))
@@ -245,7 +250,9 @@ def test_captions_say_what_was_drawn() -> None:
     few = Experiment("fb15k-237/transe/eans", ("sampler.negatives=1",))
     records = memory(
         *(made_up(Experiment(few.recipe, few.overrides, seed)) for seed in (0, 1)),
-        made_up(Experiment(EANS.recipe, seed=2), analysis=[look(1000, 0.5, substitution=HISTOGRAM)], order=ORDER),
+        made_up(
+            Experiment(EANS.recipe, seed=2), analysis=[analysis_at(1000, 0.5, substitution=HISTOGRAM)], order=ORDER
+        ),
     )
 
     def written(name: str) -> str:
@@ -268,8 +275,8 @@ def test_captions_say_what_was_drawn() -> None:
 
 def test_figures_do_not_ask_for_what_they_do_not_show() -> None:
     """A record without the means of the table of scores has the curves all the same."""
-    looks = [{**look(step, 0.5, substitution=HISTOGRAM), "logged": None} for step in (1000, 10_000, 100_000)]
-    records = memory(*(made_up(spec, analysis=looks, order=ORDER) for spec in (EANS, UNIFORM)))
+    analyses = [{**analysis_at(step, 0.5, substitution=HISTOGRAM), "logged": None} for step in (1000, 10_000, 100_000)]
+    records = memory(*(made_up(spec, analysis=analyses, order=ORDER) for spec in (EANS, UNIFORM)))
     for name in ("negative-cdf", "substitution-histogram", "order"):
         cells = drawn_from(name, CELLS)
         written = caption(name, find(name, cells, records), cells, records)
@@ -289,7 +296,7 @@ def test_files_tell_what_they_were_drawn_from(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")
     cells = drawn_from("negative-cdf", CELLS)
-    data = [memory(made_up(EANS, analysis=[look(1000, skew)])) for skew in (0.5, 0.6)]
+    data = [memory(made_up(EANS, analysis=[analysis_at(1000, skew)])) for skew in (0.5, 0.6)]
     figures.draw("negative-cdf", cells, data[0], tmp_path)
     first, second = (fingerprint(find("negative-cdf", cells, records)) for records in data)
     assert first != second
@@ -368,7 +375,7 @@ def test_what_is_missing_is_said_in_short() -> None:
     found = not_run(judge(few, memory(*(made_up(cell.run()) for cell in run))))
     assert found == f"FB15k-237: TransE, TransD, DistMult, ComplEx, RotatE (n = {few[0]['negatives']}); WN18RR"
     assert not_run(judge(few, memory(*(made_up(cell.run()) for cell in few)))) == ""
-    assert not_run(judge(gaps, memory(made_up(EANS, analysis=[look(1000, 0.5)])))) == (
+    assert not_run(judge(gaps, memory(made_up(EANS, analysis=[analysis_at(1000, 0.5)])))) == (
         "self-adversarial, EANS + self-adv. (step 10,000, step 100,000)"
     )
 

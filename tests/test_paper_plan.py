@@ -39,7 +39,7 @@ EANS = Experiment("wordnet-core/transe/eans", TINY)
 
 # --- which runs -----------------------------------------------------------------------------------------------------
 
-LOOK = {"step": 1000, "logged": {"positive_score": -0.5, "negative_score": -1.0}}
+ANALYSIS = {"step": 1000, "logged": {"positive_score": -0.5, "negative_score": -1.0}}
 ORDER = {"entities": 2, "points": [[0, 1, 1]], "explained": [0.5, 0.5], "similarity": [[1]]}
 
 
@@ -54,40 +54,40 @@ def lacks(names: list[str], experiment: Experiment, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("name", "fields", "without"),
     [
-        ("score-gap", {"analysis": [{**LOOK, "step": step} for step in (1000, 10_000, 100_000)]}, "analysis"),
+        ("score-gap", {"analysis": [{**ANALYSIS, "step": step} for step in (1000, 10_000, 100_000)]}, "analysis"),
         (
             "negative-cdf",
             {"analysis": [{"step": step, "cdf": [0.5, 1.0]} for step in (1000, 10_000, 100_000)]},
             "analysis",
         ),
-        ("substitution-histogram", {"analysis": [{**LOOK, "substitution": {}}]}, "analysis of substitution scores"),
-        ("order", {"analysis": [LOOK], "order": ORDER}, "order of entities"),
+        ("substitution-histogram", {"analysis": [{**ANALYSIS, "substitution": {}}]}, "analysis of substitution scores"),
+        ("order", {"analysis": [ANALYSIS], "order": ORDER}, "order of entities"),
     ],
 )
 def test_a_record_must_have_what_is_shown(name: str, fields: dict[str, object], without: str) -> None:
     experiment = Experiment(f"{TRANSE}+adv")
-    lesser = {} if name == "score-gap" else {"analysis": [LOOK]}
+    lesser = {} if name == "score-gap" else {"analysis": [ANALYSIS]}
     assert lacks([name], experiment, **lesser) == f"its record has no {without}"
     assert lacks([name], experiment, **fields) == ""
 
 
 @pytest.mark.parametrize(("name", "kept"), [("score-gap", "logged"), ("negative-cdf", "cdf")])
 def test_every_step_must_have_what_is_shown(name: str, kept: str) -> None:
-    """A look may lack it: of a step at which something was missing, or in an older record."""
-    shown = {"logged": LOOK["logged"], "cdf": [0.5, 1.0]}
-    looks = [{"step": step, **shown} for step in (1000, 10_000, 100_000)]
+    """An analysis may lack it: of a step at which something was missing, or in an older record."""
+    shown = {"logged": ANALYSIS["logged"], "cdf": [0.5, 1.0]}
+    analyses = [{"step": step, **shown} for step in (1000, 10_000, 100_000)]
     experiment = Experiment(f"{TRANSE}+adv")
-    assert lacks([name], experiment, analysis=looks) == ""
-    looks[1] = {**looks[1], kept: None}
-    assert lacks([name], experiment, analysis=looks) == "its record has no analysis at step 10,000"
+    assert lacks([name], experiment, analysis=analyses) == ""
+    analyses[1] = {**analyses[1], kept: None}
+    assert lacks([name], experiment, analysis=analyses) == "its record has no analysis at step 10,000"
 
 
 def test_scores_must_be_of_the_steps_that_are_shown() -> None:
-    looks = [{**LOOK, "step": step} for step in (1000, 10_000)]
+    analyses = [{**ANALYSIS, "step": step} for step in (1000, 10_000)]
     experiment = Experiment(f"{TRANSE}+adv")
-    assert lacks(["score-gap"], experiment, analysis=looks) == "its record has no analysis at step 100,000"
+    assert lacks(["score-gap"], experiment, analysis=analyses) == "its record has no analysis at step 100,000"
     # One that a run never comes to is not waited for.
-    assert lacks(["score-gap"], experiment, analysis=looks, steps=20_000) == ""
+    assert lacks(["score-gap"], experiment, analysis=analyses, steps=20_000) == ""
 
 
 def test_the_order_is_drawn_from_one_seed() -> None:
@@ -175,7 +175,7 @@ STUDY = Study({EANS: ("score-gap",)}, {EANS.settings: (5, 10)})
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordStore:
-    """With looks early enough for a run of twenty steps, and glances on the way."""
+    """With analyses early enough for a run of twenty steps, and glances on the way."""
     for name, value in (("SPAN", 4), ("EVERY", 2), ("BATCHES", 3)):
         monkeypatch.setattr(analysis, name, value)
     return RecordStore(tmp_path / "records")
@@ -183,7 +183,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordStore:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    """The record of a run that nobody looked at."""
+    """The record of a run without analyses."""
     return run_experiment(EANS, RecordStore(tmp_path_factory.mktemp("plain") / "records"), device="cpu")
 
 
@@ -192,15 +192,15 @@ def stop_after(step: int) -> Listener:
     return Listener(tick=steps.append, stop=lambda: bool(steps) and steps[-1] >= step)
 
 
-def untimed(looks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in look.items() if key != "seconds"} for look in looks]
+def untimed(analyses: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in found.items() if key != "seconds"} for found in analyses]
 
 
-def test_looking_leaves_the_run_as_it_was(plain: Record, store: RecordStore) -> None:
+def test_analyses_do_not_change_the_run(plain: Record, store: RecordStore) -> None:
     assert STUDY.lacks(EANS, plain) == "its record has no analysis"
     record = run_experiment(EANS, store, device="cpu", extra=STUDY)
     assert (record["test"], record["losses"]) == (plain["test"], plain["losses"])
-    assert [look["step"] for look in record["analysis"]] == [5, 10, 20]
+    assert [found["step"] for found in record["analysis"]] == [5, 10, 20]
     first, *_, last = record["analysis"]
     assert len(first["cdf"]) == 2  # negatives
     assert first["positive_score"] == float(f"{first['positive_score']:.6g}") < 0
@@ -225,10 +225,10 @@ def test_scores_are_means_over_the_steps_before(store: RecordStore) -> None:
     record = run_experiment(EANS, store, device="cpu", extra=STUDY, listener=Listener(start, tick=tick))
     # Before step 5 from 1 on, before step 10 from 6 on, before step 20 from 16 on; what is at an end counts half.
     counted = [{2: 1, 4: 1}, {6: 1, 8: 2, 10: 1}, {16: 1, 18: 2, 20: 1}]
-    for look, times in zip(record["analysis"], counted, strict=True):
+    for found, times in zip(record["analysis"], counted, strict=True):
         for name in ("positive_score", "negative_score"):
             total = sum((seen[step][name] or 0.0) * count for step, count in times.items())
-            assert look["logged"][name] == pytest.approx(total / sum(times.values()), rel=1e-5)
+            assert found["logged"][name] == pytest.approx(total / sum(times.values()), rel=1e-5)
 
 
 def test_means_of_scores_need_all_their_glances(store: RecordStore) -> None:
@@ -240,18 +240,19 @@ def test_means_of_scores_need_all_their_glances(store: RecordStore) -> None:
     assert len(lost) == len(content["ahead"]) - 1
     notes.write_text(json.dumps({**content, "ahead": lost}), "utf-8")
     record = run_experiment(EANS, store, device="cpu", extra=STUDY)
-    assert [look["logged"] is None for look in record["analysis"]] == [False, True, False]
+    assert [found["logged"] is None for found in record["analysis"]] == [False, True, False]
 
 
 def test_an_interrupted_run_keeps_what_it_saw(plain: Record, store: RecordStore, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted):  # between two glances of the second look
+    with pytest.raises(Interrupted):  # between two glances of the second analysis
         run_experiment(EANS, store, device="cpu", extra=STUDY, listener=stop_after(7))
     notes = store.working / EANS.name / "notes.json"
     content = json.loads(notes.read_text("utf-8"))
     assert [glance["step"] for glance in content["ahead"]] == [0, 2, 4, 6]
     # What a process left that was killed later, but whose last checkpoint is of step 7:
     content["ahead"].append({**content["ahead"][0], "step": 8, "seconds": 50.0})
-    content["looks"].append({**content["looks"][0], "step": 10, "seconds": 50.0})
+    content["analyses"].append({**content["analyses"][0], "step": 10, "seconds": 50.0})
+    content["looks"] = content.pop("analyses")  # as earlier versions called it
     notes.write_text(json.dumps(content), "utf-8")
     record = run_experiment(EANS, store, device="cpu", extra=STUDY)
     undisturbed = run_experiment(EANS, RecordStore(tmp_path / "other"), device="cpu", extra=STUDY)

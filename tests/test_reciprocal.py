@@ -220,9 +220,9 @@ def test_ranks_and_predictions_use_the_inverses(name):
     questions = {"tail": (graph.test, t), "head": (torch.stack([t, r + graph.num_relations, h], 1), h)}
     for side, (triples, truth) in questions.items():
         for row, (triple, true) in enumerate(zip(triples, truth.tolist(), strict=True)):
-            everyone = triple.repeat(graph.num_entities, 1)
-            everyone[:, 2] = torch.arange(graph.num_entities)
-            scores = model.score(everyone).detach()
+            every_entity = triple.repeat(graph.num_entities, 1)
+            every_entity[:, 2] = torch.arange(graph.num_entities)
+            scores = model.score(every_entity).detach()
             known = graph.known.answers(graph.test[row : row + 1], side)[1]
             others = torch.ones(graph.num_entities, dtype=torch.bool)
             others[known] = False

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import compare_all_samplers as compare
-from benchmarks import sampler_costs, sampler_looks, sampler_pages
+from benchmarks import sampler_costs, sampler_measurements, sampler_pages
 from benchmarks.sampler_pages import FOLDER, INDEX, PAGES, Found, difference, updated
 from eans.samplers import SAMPLERS
 
@@ -40,12 +40,15 @@ def found() -> Found:
         for model, entry in compare.pairs()
         for seed, mrr in enumerate(metrics.get(entry.title, (0.1, 0.1, 0.1)))
     ]
-    look = {name: 0.25 for name, _, _ in sampler_pages.LOOKS}
-    looks = {entry.title: {"negatives": 16, "looks": [look, look]} for entry in sampler_looks.rows()}
+    measurement = {name: 0.25 for name, _, _ in sampler_pages.COLUMNS}
+    inspections = {
+        entry.title: {"negatives": 16, "measurements": [measurement, measurement]}
+        for entry in sampler_measurements.rows()
+    }
     cells = {
         f"{model}/{entry.title}": cost_cell(3.0 if entry.title == "EANS" else 2.0) for model, entry in compare.pairs()
     }
-    return Found(runs, looks, [{**ABOUT, "cells": cells}])
+    return Found(runs, inspections, [{**ABOUT, "cells": cells}])
 
 
 def test_a_difference_has_to_be_larger_than_the_spread() -> None:
@@ -66,7 +69,7 @@ def test_blocks_of_a_page(found: Found) -> None:
     assert "| NSCaching | 32 | 64 |" in sampler_pages.page_block("nscaching", found)
 
 
-def test_without_negatives_there_is_nothing_to_look_at(found: Found) -> None:
+def test_without_negatives_there_is_nothing_to_measure(found: Found) -> None:
     text = sampler_pages.page_block("stay-positive", found)
     assert "above positive" not in text
     assert "TransE" not in text
@@ -138,16 +141,16 @@ def test_costs_are_kept_by_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         sampler_costs.read(file)
 
 
-def test_looks_are_kept_without_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_kept_without_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         compare, "METHODS", {"uniform": ("uniform", ()), "EANS, block": ("eans", ("sampler.proposal=block",))}
     )
     monkeypatch.setattr(compare, "SAMPLERS", {})
-    file = tmp_path / "looks.json"
+    file = tmp_path / "measurements.json"
     arguments = ["--records", str(file), "--device", "cpu", "--set", "train.steps=3", "--set", "model.dim=4"]
-    sampler_looks.main(arguments)
+    sampler_measurements.main(arguments)
     first = file.read_bytes()
-    found = sampler_looks.read(file)
+    found = sampler_measurements.read(file)
     assert list(found) == ["uniform", "EANS, block"]
     assert found["EANS, block"]["overrides"] == [
         "sampler.proposal=block",
@@ -155,7 +158,7 @@ def test_looks_are_kept_without_times(tmp_path: Path, monkeypatch: pytest.Monkey
         "train.steps=3",
         "model.dim=4",
     ]
-    assert found["uniform"]["looks"][-1]["step"] == 3
-    assert "sampling_ms" not in found["uniform"]["looks"][-1]
-    sampler_looks.main(arguments)
+    assert found["uniform"]["measurements"][-1]["step"] == 3
+    assert "sampling_ms" not in found["uniform"]["measurements"][-1]
+    sampler_measurements.main(arguments)
     assert file.read_bytes() == first

@@ -239,12 +239,12 @@ def test_draws_come_from_the_pool_of_the_kept_entity(options, side, sparse):
 @both_sides
 def test_density_is_that_of_the_draws(options, side, sparse):
     sampler = SANS(sparse, 8, **options)
-    everyone = torch.arange(60)
-    triples = torch.stack([everyone, torch.zeros(60, dtype=torch.int64), everyone], 1)
-    density = sampler.log_density(triples, side, everyone.expand(60, 60))
+    every_entity = torch.arange(60)
+    triples = torch.stack([every_entity, torch.zeros(60, dtype=torch.int64), every_entity], 1)
+    density = sampler.log_density(triples, side, every_entity.expand(60, 60))
     expected = torch.stack([shares(sampler, entity) for entity in range(60)])
     torch.testing.assert_close(density.double().exp(), expected)
-    mixed = SANS(sparse, 8, uniform_share=0.25, **options).log_proposal(triples, side, everyone.expand(60, 60))
+    mixed = SANS(sparse, 8, uniform_share=0.25, **options).log_proposal(triples, side, every_entity.expand(60, 60))
     torch.testing.assert_close(mixed.double().exp(), 0.75 * expected + 0.25 / 60)
 
 

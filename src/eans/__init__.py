@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eans.errors import DataError, EansError, EansWarning, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
     from eans.graph import KnowledgeGraph, TripleIndex, Vocabulary
-    from eans.inspection import Inspection, Look, inspect_run, inspect_sampler, report_run
+    from eans.inspection import Inspection, Measurement, inspect_run, inspect_sampler, report_run
     from eans.listener import Listener
     from eans.losses import LOSSES, Loss
     from eans.models import MODELS, Model
@@ -47,7 +47,7 @@ _HOMES = {
     "eans.errors": ("DataError", "EansError", "EansWarning", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
     "eans.graph": ("KnowledgeGraph", "TripleIndex", "Vocabulary"),
-    "eans.inspection": ("Inspection", "Look", "inspect_run", "inspect_sampler", "report_run"),
+    "eans.inspection": ("Inspection", "Measurement", "inspect_run", "inspect_sampler", "report_run"),
     "eans.listener": ("Listener",),
     "eans.losses": ("LOSSES", "Loss"),
     "eans.models": ("MODELS", "Model"),
@@ -73,8 +73,8 @@ __all__ = [
     "Inspection",
     "KnowledgeGraph",
     "Listener",
-    "Look",
     "Loss",
+    "Measurement",
     "Metrics",
     "Model",
     "Objective",

@@ -268,8 +268,8 @@ def test_parts_of_a_query_add_up(name, options, side, triples, entities):
         torch.testing.assert_close(parts, 2 * getattr(whole, kind))
         assert not torch.allclose(getattr(some, kind), getattr(whole, kind))
     assert torch.equal(some.substitution, whole.substitution)
-    everyone = model.training_scores(triples, side, None, None, kept)
-    torch.testing.assert_close(everyone.negative.gather(1, entities), some.negative)
+    against_all = model.training_scores(triples, side, None, None, kept)
+    torch.testing.assert_close(against_all.negative.gather(1, entities), some.negative)
 
 
 @dot_products

@@ -1,4 +1,4 @@
-"""``eans inspect``: the negatives of samplers; a table of the last looks, CSV, JSON, files and figures."""
+"""``eans inspect``: the negatives of samplers; a table of the last measurements, CSV, JSON, files and figures."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from eans.inspection import Inspection
 
-app = typer.Typer(no_args_is_help=True, help="Look inside: the negatives of samplers.")
+app = typer.Typer(no_args_is_help=True, help="Measure the negatives of samplers.")
 app.command("run", hidden=True)(write_report)
 
 FORMATS = ("table", "csv", "json")
-# The number of a look, the heading of its column, and how it is written.
+# The number of a measurement, the heading of its column, and how it is written.
 COLUMNS = (
     ("step", "step", "count"),
     ("gap", "score\ngap", "score"),
@@ -49,8 +49,8 @@ def inspect_sampler(
     what: Annotated[list[str], typer.Argument(metavar="RECIPE|RUN...", help="Recipes to train, or run folders.")],
     data: DataOption = None,
     steps: Annotated[int | None, typer.Option(help="Stop after so many steps. Default: the recipe's.")] = None,
-    every: Annotated[int | None, typer.Option(help="Steps between two looks. Default: ten looks.")] = None,
-    probe: Annotated[int, typer.Option(help="How many training triples to look at.")] = 2048,
+    every: Annotated[int | None, typer.Option(help="Steps between two measurements. Default: ten of them.")] = None,
+    probe: Annotated[int, typer.Option(help="How many training triples to draw negatives for.")] = 2048,
     out: Annotated[Path | None, typer.Option(help="Folder for the numbers and a figure over the steps.")] = None,
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
     seed: SeedOption = None,
@@ -99,7 +99,7 @@ def _inspected(
 
     runs = {name for name in names if RunFolder(as_path(name, "run folder")).recipe_file.is_file()}
     if runs == set(names) and (data is not None or limit is not None or every is not None or overrides):
-        raise UsageError("a run folder is looked at as it is: give no --data, --steps, --every, --seed or --set")
+        raise UsageError("a run folder is measured as it is: give no --data, --steps, --every, --seed or --set")
     # All recipes are read before the first one is trained: a slip in the last name should not cost an hour.
     chosen = {name: recipes.load(name, overrides, data) for name in names if name not in runs}
     found = []
@@ -115,7 +115,7 @@ def _inspected(
 
 
 def show_inspections(inspections: list[Inspection], console: Console | None = None) -> None:
-    """The last look of each: one row each or, where the console is too narrow for that, one column each.
+    """The last measurement of each: one row each or, where the console is too narrow for that, one column each.
 
     Where so many columns do not fit either, there are several tables, of as many columns as do.
     """
@@ -123,8 +123,8 @@ def show_inspections(inspections: list[Inspection], console: Console | None = No
 
     console = console or plain_console()
     names = short_names([inspection.name for inspection in inspections])
-    looks = [inspection.looks[-1] for inspection in inspections]
-    rows = [[written(getattr(look, number), kind) for number, _, kind in COLUMNS] for look in looks]
+    last = [inspection.measurements[-1] for inspection in inspections]
+    rows = [[written(getattr(found, number), kind) for number, _, kind in COLUMNS] for found in last]
     headings = [heading for _, heading, _ in COLUMNS]
     table = _table("negatives", headings, names, rows)
     if _fits(table, console):
@@ -143,7 +143,7 @@ def show_inspections(inspections: list[Inspection], console: Console | None = No
     )
     probes = sorted({inspection.probe for inspection in inspections})
     console.print(
-        f"last look, {graphs}, {' and '.join(f'{probe:,}' for probe in probes)} training triples on both sides,"
+        f"last measurement, {graphs}, {' and '.join(f'{probe:,}' for probe in probes)} training triples on both sides,"
         f" {devices}; docs/how-to/inspect.md says what each number means",
         soft_wrap=True,
     )

@@ -1,7 +1,8 @@
 """How scores are distributed: positives against negatives, who dominates a row, what substitution scores tell apart.
 
 These are the numbers behind the paper's score table, its cumulative distributions and its histogram of substitution
-scores. Like a look, an analysis draws for a fixed probe with random numbers of its own; training never notices.
+scores. Like a measurement, an analysis draws for a fixed probe with random numbers of its own, and does not affect
+training.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Analyst:
         batches = whole("batches", batches, least=1)
         self.trainer = trainer
         self.generator = torch.Generator(trainer.device)
-        # The same probe whatever the seed of training: runs are looked at alike.
+        # The same probe whatever the seed of training, so that runs are comparable.
         stream = BatchStream(graph, trainer.stream.batch_size, mix(0, Purpose.INSPECT, 0), subsampling=False)
         rows, sides = zip(*(stream.rows(step) for step in range(batches)), strict=True)
         self.sides: tuple[Side, ...] = sides

@@ -11,7 +11,7 @@ from typing import Any
 from eans.figures import STYLE
 
 WIDTH, HEIGHT = 4.4, 2.7  # inches: readable on a phone, two side by side on a screen
-# Colours that no chart shows as they are: the page says what they look like, by day and by night.
+# Placeholders that the page replaces by its variables, which differ between light and dark mode.
 PAGE_COLOURS = {"#010101": "var(--ink)", "#020202": "var(--line)", "#030303": "var(--muted)"}
 INK, LINE, MUTED = PAGE_COLOURS
 BLUE, ORANGE, GREEN = "#040404", "#050505", "#060606"
@@ -55,8 +55,8 @@ class Chart:
         style = (0, (4, 2)) if dashed else "-"
         marker = "o" if len(points) < 25 and not dashed else ""
         across, up = zip(*points, strict=True)
-        look = {"color": colour, "linestyle": style, "marker": marker, "markersize": 3}
-        self.axes.plot(across, up, label=label or None, clip_on=False, **look)  # a dot on the edge stays whole
+        drawn: dict[str, Any] = {"color": colour, "linestyle": style, "marker": marker, "markersize": 3}
+        self.axes.plot(across, up, label=label or None, clip_on=False, **drawn)  # a dot on the edge stays whole
 
     def steps(self, edges: Sequence[float], counts: Sequence[int], colour: str, label: str) -> None:
         """A histogram as shares of its own total; nothing for an empty one."""

@@ -12,14 +12,14 @@ from eans.files import make_folder
 from eans.inspection.records import Inspection, short_names
 
 NAME = "inspection"
-STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))  # a second time through the colours, lines look different
+STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))  # a second time through the colours, lines have other dashes
 LABEL = 0.1  # distance of names as a share of a panel's height
 ROOM = 0.08  # above and below the lines, likewise
 LEAST = 0.01  # percent, the bottom of a logarithmic panel
 
 
 class Panel(NamedTuple):
-    """A number of the looks: its name, its title, and how it is drawn."""
+    """A number of the measurements: its name, its title, and how it is drawn."""
 
     number: str
     title: str
@@ -52,8 +52,8 @@ def draw(inspections: Sequence[Inspection], folder: Path) -> None:
 
 
 def _points(inspection: Inspection, panel: Panel) -> list[tuple[int, float]]:
-    """(step, number) of the looks that found one."""
-    pairs = [(look.step, getattr(look, panel.number)) for look in inspection.looks]
+    """(step, number) of the measurements that have one."""
+    pairs = [(found.step, getattr(found, panel.number)) for found in inspection.measurements]
     factor = 100.0 if panel.percent else 1.0
     least = LEAST if panel.logarithmic else -math.inf
     return [(step, max(factor * value, least)) for step, value in pairs if value is not None]

@@ -1,4 +1,4 @@
-"""What looks at a sampler found: plain numbers, and how they are written down."""
+"""Measurements of a sampler: plain numbers, and how they are written to files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eans.recipes import Recipe
 
 
 @dataclass(frozen=True)
-class Look:
+class Measurement:
     """What a sampler did at one point of training. Shares are in 0..1; None where there was nothing to count.
 
     With ``s_i`` the score of a positive and ``s_ij`` that of its j-th negative, the first three are over negatives that
@@ -36,7 +36,7 @@ class Look:
         effective: ``exp(entropy) / E`` of the entities drawn: 1 if all are drawn equally often.
         repeats: share of draws that occur again later in their row.
         sampling_ms: drawing and labelling the negatives of one batch, by itself.
-        step_ms: a whole step, with what the sampler learns after it; mean since the last look, None at the start.
+        step_ms: mean over the steps since the last measurement, including what the sampler learns; None at the start.
         memory: bytes of the sampler's state.
     """
 
@@ -57,15 +57,15 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """The looks at one sampler, in order.
+    """The measurements of one sampler, in order.
 
     Attributes:
         name: the recipe or the run folder.
         recipe: resolved.
         graph: its name.
         device: where it ran.
-        probe: how many triples were looked at; twice N times as many draws.
-        looks: at least one.
+        probe: for how many training triples negatives were drawn; twice N times as many draws.
+        measurements: at least one.
     """
 
     name: str
@@ -73,10 +73,10 @@ class Inspection:
     graph: str
     device: str
     probe: int
-    looks: tuple[Look, ...]
+    measurements: tuple[Measurement, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """What, where and every look, as plain values."""
+        """Recipe, graph, device and every measurement, as plain values."""
         recipe = self.recipe
         return {
             "name": self.name,
@@ -89,23 +89,23 @@ class Inspection:
             "batch_size": recipe.train.batch_size,
             "seed": recipe.train.seed,
             "probe": self.probe,
-            "looks": [asdict(look) for look in self.looks],
+            "measurements": [asdict(measurement) for measurement in self.measurements],
         }
 
 
 def to_json(inspections: Sequence[Inspection]) -> str:
-    """All looks as a JSON array, one object per inspection."""
+    """All measurements as a JSON array, one object per inspection."""
     return json.dumps([inspection.to_dict() for inspection in inspections], indent=2)
 
 
 def to_csv(inspections: Sequence[Inspection]) -> str:
-    """One line per look, the inspection's name first; empty where there was nothing to count."""
+    """One line per measurement, the inspection's name first; empty where there was nothing to count."""
     text = io.StringIO()
-    names = [field.name for field in fields(Look)]
+    names = [field.name for field in fields(Measurement)]
     writer = csv.DictWriter(text, ["name", *names], lineterminator="\n")
     writer.writeheader()
     for inspection in inspections:
-        writer.writerows({"name": inspection.name, **asdict(look)} for look in inspection.looks)
+        writer.writerows({"name": inspection.name, **asdict(measurement)} for measurement in inspection.measurements)
     return text.getvalue()
 
 

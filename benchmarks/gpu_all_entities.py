@@ -1,4 +1,4 @@
-"""Section *everyone* of `benchmarks.gpu`: steps of the softmax over all entities, beside the same in plain PyTorch."""
+"""Section *all-entities* of `benchmarks.gpu`: the softmax over all entities, beside plain PyTorch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def step_ms(name: str, overrides: list[str], setting: Setting) -> tuple[float, R
     return statistics.median(times), sizes
 
 
-def measure_everyone(setting: Setting) -> Record:
+def measure_all_entities(setting: Setting) -> Record:
     """Every cell with rows in float32, rounded, and in plain PyTorch, whose products are in float32 throughout."""
     bandwidth, rate = copy_bandwidth(setting), product_rate(setting)
     cells: dict[str, Record] = {}

@@ -1,7 +1,8 @@
 """Measuring a sampler while a model trains: how hard, how false, how varied and how expensive its negatives are.
 
-A look draws negatives for a fixed probe of training triples, on both sides, and scores them. It has random numbers of
-its own, the same ones in every look, so numbers change with the model and the sampler alone; training never notices.
+A measurement draws negatives for a fixed probe of training triples, on both sides, and scores them. It uses random
+numbers of its own, the same in every measurement: the results change with the model and the sampler alone, and training
+is not affected.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from eans.batches import Purpose, mix
 from eans.devices import choose_device
 from eans.fitting import due
 from eans.graph import SIDES, KnowledgeGraph, TripleIndex, column
-from eans.inspection.records import Inspection, Look
+from eans.inspection.records import Inspection, Measurement
 from eans.objective import total
 from eans.phases import phase
 from eans.progress import Told, of_one, one_of, shown
@@ -33,7 +34,7 @@ from eans.training import Trainer
 from eans.types import Side
 
 PROBE = 2048  # triples
-LOOKS = 10  # on the way, unless told otherwise
+MEASUREMENTS = 10  # during training, unless `every` is given
 IDLE = 0.01  # of the mean pull that is possible
 WARM_UP = 8  # steps that no clock counts: kernels compile, a GPU records
 CLOCKED = 50  # steps after a finished run, unless that takes longer than
@@ -42,7 +43,7 @@ DRAWINGS = 7  # timed drawings of negatives; their median counts
 
 
 class Inspector:
-    """Looks at a trainer's sampler through a probe.
+    """Measures a trainer's sampler on a probe of training triples.
 
     Args:
         trainer: is only read.
@@ -54,7 +55,7 @@ class Inspector:
         probe = whole("probe", probe, least=1)
         self.trainer = trainer
         self.generator = torch.Generator(trainer.device)
-        # The same probe whatever the seed of training: runs are looked at alike.
+        # The same probe whatever the seed of training, so that runs are comparable.
         chosen = torch.randperm(len(graph.train), generator=torch.Generator().manual_seed(mix(0, Purpose.INSPECT, 0)))
         self.triples = graph.train[chosen[:probe]].to(trainer.device)
         self.known = graph.known_train.to(trainer.device)
@@ -63,7 +64,7 @@ class Inspector:
         if len(unused):
             self.unused = TripleIndex(unused, graph.num_entities, graph.num_relations).to(trainer.device)
 
-    def look(self, step_ms: float | None = None) -> Look:
+    def measure(self, step_ms: float | None = None) -> Measurement:
         """Draw, score and count. Batches are as large as in training."""
         counts: dict[str, float] = dict.fromkeys(("draws", "open", "gap", "above", "idle"), 0.0)
         counts |= dict.fromkeys(("known", "held_out", "repeats"), 0.0)
@@ -77,7 +78,7 @@ class Inspector:
         def share(name: str, of: float = draws) -> float | None:
             return counts[name] / of if of else None
 
-        return Look(
+        return Measurement(
             step=self.trainer.completed,
             gap=share("gap", unmasked),
             above=share("above", unmasked),
@@ -167,13 +168,13 @@ def inspect_training(
     device: str = "auto",
     progress: bool | Told = True,
 ) -> Inspection:
-    """Train a resolved recipe and look at its sampler before the first step, on the way and at the end.
+    """Train a resolved recipe and measure its sampler before the first step, during training and at the end.
 
     Args:
         recipe, graph: what to train on what; validations, checkpoints and the final ranking are left out.
         limit: stop after so many steps of the recipe's, whose rates stay as they are; None for all.
-        every: steps between two looks; None for ten looks.
-        probe: triples to look at.
+        every: steps between two measurements; None for ten measurements.
+        probe: how many training triples to draw negatives for.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
             nothing; or what to call with (steps done, steps in all).
@@ -195,10 +196,10 @@ def _inspect(
     told: Told | None,
 ) -> Inspection:
     last = min(limit or trainer.schedule.steps, trainer.schedule.steps)
-    every = every or max(1, last // LOOKS)
+    every = every or max(1, last // MEASUREMENTS)
     inspector = Inspector(trainer, graph, probe)
     with phase("inspecting"):
-        looks = [inspector.look()]
+        measurements = [inspector.measure()]
     since, began = 0, _now(trainer.device)
     while trainer.completed < last:
         trainer.step()
@@ -208,11 +209,12 @@ def _inspect(
             ms = 1e3 * (_now(trainer.device) - began) / (trainer.completed - since)
             trainer.check()
             with phase("inspecting"):
-                looks.append(inspector.look(ms))
+                measurements.append(inspector.measure(ms))
             since, began = trainer.completed, _now(trainer.device)
         elif trainer.completed == WARM_UP:
             since, began = WARM_UP, _now(trainer.device)
-    return Inspection(recipe.name, recipe, graph.name, str(trainer.device), len(inspector.triples), tuple(looks))
+    probed = len(inspector.triples)
+    return Inspection(recipe.name, recipe, graph.name, str(trainer.device), probed, tuple(measurements))
 
 
 def inspect_sampler(
@@ -228,13 +230,13 @@ def inspect_sampler(
     progress: bool | Told = True,
     **settings: Any,
 ) -> Inspection:
-    """Train as `train` would and look at the sampler on the way; see `Look` for what is measured.
+    """Train as `train` would and measure the sampler during training; see `Measurement` for what is measured.
 
     Args:
         graph, model, sampler, recipe, device, settings: as for `train`.
         limit: stop after so many steps; the schedule stays that of the recipe.
-        every: steps between two looks; None for ten looks.
-        probe: how many training triples to look at.
+        every: steps between two measurements; None for ten measurements.
+        probe: how many training triples to draw negatives for.
         progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
             nothing; or what to call with (steps done, steps in all).
     """
@@ -243,9 +245,9 @@ def inspect_sampler(
 
 
 def inspect_run(path: str | Path, *, probe: int = PROBE, device: str = "auto", progress: bool = True) -> Inspection:
-    """Look once at the model and the sampler of a run folder, as its last checkpoint has them.
+    """Measure the sampler of a run folder once, with model and sampler as its last checkpoint has them.
 
-    The folder is only read. Time is taken of a few more steps, in memory, that nobody keeps.
+    The folder is only read. The time per step is that of a few more steps in memory, which are not kept.
     """
     folder = RunFolder.open(path)
     recipe, graph = folder.recipe(), folder.graph()
@@ -256,8 +258,8 @@ def inspect_run(path: str | Path, *, probe: int = PROBE, device: str = "auto", p
         folder.load_state(trainer)
         inspector = Inspector(trainer, graph, probe)
         with phase("inspecting"):
-            look = replace(inspector.look(), step_ms=_step_ms(trainer))
-    return Inspection(str(path), recipe, graph.name, str(trainer.device), len(inspector.triples), (look,))
+            measurement = replace(inspector.measure(), step_ms=_step_ms(trainer))
+    return Inspection(str(path), recipe, graph.name, str(trainer.device), len(inspector.triples), (measurement,))
 
 
 def _step_ms(trainer: Trainer) -> float:

@@ -1,8 +1,8 @@
-"""What the negatives of every sampler are like: `python -m benchmarks.sampler_looks`.
+"""What the negatives of every sampler are like: `python -m benchmarks.sampler_measurements`.
 
-TransE on the bundled graph with each method's own recipe and the steps of the comparison, as `eans inspect sampler`
-looks at it, from the first step to the last. The record keeps every look but no times: those are in the record of
-costs, measured on an idle machine. A method that has its looks already is not trained again.
+TransE on the bundled graph with each method's own recipe and the steps of the comparison, measured as by
+`eans inspect sampler`, from the first step to the last. The record keeps every measurement but no times: those are in
+the record of costs, made on an idle machine. A method that has its measurements already is not trained again.
 """
 
 from __future__ import annotations
@@ -36,18 +36,24 @@ def rows() -> list[Entry]:
 
 
 def inspect(entry: Entry, more: tuple[str, ...] = (), device: str = "auto") -> dict[str, Any]:
-    """Train an entry and look at it on the way."""
+    """Train an entry and measure its sampler during training."""
     graph = load_graph(GRAPH)
     overrides = (*entry.overrides, *COMMON, *more)
     recipe = resolve(load(entry.recipe(MODEL), overrides, strict=False), graph)
     found = inspect_training(recipe, graph, device=device).to_dict()
-    looks = [{key: value for key, value in look.items() if key not in CLOCKS} for look in found["looks"]]
-    return {**found, "overrides": list(overrides), "commit": current_commit(), "looks": looks}
+    measurements = [
+        {key: value for key, value in measurement.items() if key not in CLOCKS} for measurement in found["measurements"]
+    ]
+    return {**found, "overrides": list(overrides), "commit": current_commit(), "measurements": measurements}
 
 
 def read(file: Path = FILE) -> dict[str, dict[str, Any]]:
-    """Inspections by title."""
-    return dict(json.loads(file.read_text("utf-8"))["inspections"]) if file.is_file() else {}
+    """Inspections by title; those of earlier versions have their measurements as ``looks``."""
+    found = json.loads(file.read_text("utf-8"))["inspections"] if file.is_file() else {}
+    return {
+        title: {"measurements" if key == "looks" else key: value for key, value in inspection.items()}
+        for title, inspection in found.items()
+    }
 
 
 def keep(title: str, inspection: dict[str, Any], file: Path = FILE) -> None:
@@ -58,7 +64,7 @@ def keep(title: str, inspection: dict[str, Any], file: Path = FILE) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Look at what is missing."""
+    """Measure what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--records", type=Path, default=FILE)
@@ -68,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     for entry in rows():
         if entry.title not in read(options.records):
             keep(entry.title, inspect(entry, tuple(options.set), options.device), options.records)
-            print(f"looked at {entry.title}", file=sys.stderr, flush=True)
+            print(f"measured {entry.title}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -76,10 +76,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "computation": ("kernels", "optimizer", "ordering", "devices"),
     "graphs": (
-        "labelled", "vocabulary", "triple_index", "graph", "weights", "batches", "data", "manifest", "tensor_files",
+        "labelled", "vocabulary", "triple_index", "graph", "relation_patterns", "weights", "batches", "data",
+        "manifest", "tensor_files",
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
-    "training": ("cuda_graphs", "execution", "step", "training", "costs", "evaluation", "prediction"),
+    "training": ("cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction"),
     "runs": ("recipes", "listener", "stores", "fitting", "runs", "run", "run_progress", "lifecycle", "api"),
     "tools": ("inspection", "experiments", "comparison", "cli", "__main__"),
 }  # fmt: skip

@@ -68,6 +68,17 @@ def test_the_look_at_fb15k_237_is_what_its_records_say() -> None:
         assert f"| {line['recipe'].split('/')[-1]} | {cells} | " in PAGE
 
 
+def test_baselines_are_what_their_records_say() -> None:
+    """`python -m benchmarks.baselines` writes the records."""
+    found = {line["graph"]: line["test"] for line in read_records(RECORDS / "baselines.jsonl")}
+    assert set(found) == {"wordnet-core", "fb15k-237", "wn18rr"}
+    rules, frequent = found["wn18rr"]["inverse-rule"]["both"]["mrr"], found["fb15k-237"]["frequency"]["both"]["mrr"]
+    text = " ".join((ROOT / "docs" / "how-to" / "evaluate.md").read_text("utf-8").split())
+    assert f"rules alone reach an MRR of {f'{rules:.3f}'[1:]}," in text
+    assert f"frequent answers {f'{frequent:.3f}'[1:]}." in text
+    assert found["fb15k-237"]["inverse-rule"]["both"]["mrr"] < 0.001
+
+
 @pytest.mark.parametrize(
     ("name", "only", "title", "place"),
     [

@@ -7,9 +7,10 @@ tensor that it is ranked against, so no rounding difference can move it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -17,8 +18,10 @@ from torch import Tensor
 from eans import kernels
 from eans._version import __version__
 from eans.arguments import choice, described, several, whole
+from eans.baselines import BASELINES
+from eans.baselines import PER_ENTITY as PER_BASELINE
 from eans.errors import RunError, UsageError
-from eans.graph import RELATION, SIDES, SPLITS, KnowledgeGraph, Side, Split, TripleIndex, column
+from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, TripleIndex, column
 from eans.models import Model
 from eans.models.arguments import require_graph
 from eans.progress import Told, of_one, one_of, shown
@@ -32,6 +35,8 @@ DEFAULT_MEMORY = 512 * 2**20
 # for what counting takes; the rows that a query is made of and what lies between. A relation row that is longer than
 # the entity's (a matrix) is read besides.
 PER_ENTITY, PER_COLUMN, PER_EXCESS = 1.125, 8, 1.25
+# By how many training triples an answer has: from each of these numbers up to the next.
+DEGREES = (0, 1, 4, 16, 64, 256, 1024, 4096)
 # Most rows of a block. On a CPU a block's queries should stay in cache; a GPU wants few launches of many programs.
 MOST_ROWS = {"cpu": 1024, "cuda": 8192}
 
@@ -90,7 +95,7 @@ class Ranks:
         return _summary({side: self.ranks(side, ties) for side in SIDES}, rows)
 
     def metrics(self, ties: Ties = "realistic") -> dict[str, Any]:
-        """Everything that is reported: both sides, each side, by relation and by relation category."""
+        """Everything that is reported: both sides, each side, by relation, by its category, by degree of the answer."""
         sides = {side: self.ranks(side, ties) for side in SIDES}
         relations = self.triples[:, RELATION]
         result: dict[str, Any] = {"triples": len(self.triples), **_summary(sides)}
@@ -103,7 +108,20 @@ class Ranks:
             CATEGORIES[index]: {"triples": len(rows), **_summary(sides, rows)}
             for index, rows in _by_value(relation_categories(self.graph)[relations])
         }
+        result["by_degree"] = self._by_degree(sides)
         return result
+
+    def _by_degree(self, sides: Mapping[Side, Tensor]) -> list[dict[str, Any]]:
+        """Metrics of the queries whose answers have from `least` to `most` training triples, by degree ascending."""
+        degree = torch.bincount(self.graph.train[:, [HEAD, TAIL]].flatten(), minlength=self.graph.num_entities)
+        ranks = torch.cat([sides[side] for side in SIDES])
+        answers = torch.cat([self.triples[:, column(side)] for side in SIDES])
+        groups = torch.searchsorted(torch.tensor(DEGREES), degree[answers], right=True) - 1
+        ends = [*(start - 1 for start in DEGREES[1:]), None]
+        return [
+            {"least": DEGREES[group], "most": ends[group], "queries": len(rows)} | Metrics.of(ranks[rows]).to_dict()
+            for group, rows in _by_value(groups)
+        ]
 
 
 def _summary(sides: Mapping[Side, Tensor], rows: Tensor | None = None) -> dict[str, dict[str, float]]:
@@ -159,18 +177,31 @@ def rank(
         progress: called with (done, total) counted in queries.
     """
     require_graph(model, graph)
-    triples, limit, memory = graph.split(split), whole("limit", limit), whole("memory", memory)
+    limit, rows = whole("limit", limit), whole("memory", memory) // bytes_per_query(model)
+    return _rank(model.scores_of_all, graph, split, limit, model.entity.device, rows, progress)
+
+
+def _rank(
+    scores: Callable[[Tensor, Side], Tensor],
+    graph: KnowledgeGraph,
+    split: Split,
+    limit: int,
+    device: torch.device,
+    rows: int,
+    progress: Told | None,
+) -> Ranks:
+    """`rank` by any `scores`: a function of triples ``[B, 3]`` and a side, which gives ``[B, E]``; `rows` at a time."""
+    triples = graph.split(split)
     if limit and limit < len(triples):
         triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
-    device = model.entity.device
     queries, known = triples.to(device), graph.known.to(device)
-    block_size = max(1, min(MOST_ROWS.get(device.type, 1024), memory // bytes_per_query(model)))
+    block_size = max(1, min(MOST_ROWS.get(device.type, 1024), rows))
     counts: dict[Side, kernels.Counts] = {}
     done = 0
     for side in SIDES:
         blocks = []
         for batch in torch.split(queries, block_size):
-            blocks.append(_count_block(model, batch, side, known))
+            blocks.append(_count_block(scores(batch, side), batch, side, known))
             done += len(batch)
             # Looking at a result waits for the device. The first block shows early whether a model is of any use.
             if progress is not None or done == len(batch):
@@ -183,6 +214,34 @@ def rank(
     return Ranks(graph, split, triples, greater, {side: counts[side].equal for side in SIDES})
 
 
+_BASELINES: WeakKeyDictionary[KnowledgeGraph, dict[Any, dict[str, Any]]] = WeakKeyDictionary()
+
+
+def baselines(
+    graph: KnowledgeGraph,
+    split: Split = "test",
+    *,
+    ties: Ties = "realistic",
+    limit: int = 0,
+    memory: int = DEFAULT_MEMORY,
+    device: torch.device | str = "cpu",
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Metrics of what needs no model, ranked like a model: by name of `BASELINES`, of both sides and of each.
+
+    Args:
+        graph, split, ties, limit, memory: see `evaluate`.
+        device: where it is done; the result is kept with the graph, and does not depend on it.
+    """
+    kept = _BASELINES.setdefault(graph, {})
+    if (split, ties, limit) not in kept:
+        rows, place = memory // (8 * PER_BASELINE * graph.num_entities), torch.device(device)
+        kept[split, ties, limit] = {
+            name: _rank(make(graph, place).scores, graph, split, limit, place, rows, None).summary(ties)
+            for name, make in BASELINES.items()
+        }
+    return kept[split, ties, limit]
+
+
 def bytes_per_query(model: Model) -> int:
     """Working memory of `rank` for each query of a block."""
     num_entities, columns = model.entity.shape
@@ -191,10 +250,9 @@ def bytes_per_query(model: Model) -> int:
     return model.entity.element_size() * int(PER_ENTITY * num_entities + PER_COLUMN * columns + PER_EXCESS * excess)
 
 
-def _count_block(model: Model, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:
-    """Candidates that beat or tie the truth, for a block of triples ``[B, 3]``; nothing here waits for a GPU."""
+def _count_block(scores: Tensor, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:
+    """Candidates that beat or tie the truth, for triples ``[B, 3]`` and scores ``[B, E]``; nothing waits for a GPU."""
     start, stop = known.run(triples, side)
-    scores = model.scores_of_all(triples, side)
     return kernels.count_better(scores, triples[:, column(side)], known.keys[side], start, stop)
 
 
@@ -246,5 +304,7 @@ def evaluate(
             if len(graph.split(split)):
                 told = one_of(report, split)
                 result[split] = rank(model, graph, split, limit=limit, memory=memory, progress=told).metrics(ties)
+                options: dict[str, Any] = {"ties": ties, "limit": limit, "memory": memory}
+                result[split]["baselines"] = baselines(graph, split, device=model.entity.device, **options)
     result["protocol"] = protocol(graph, ties, limit)
     return result

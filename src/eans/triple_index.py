@@ -31,6 +31,12 @@ def opposite(side: Side) -> Side:
     return "tail" if side == "head" else "head"
 
 
+def ragged(sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of sizes ``[n]`` one after another: for each member its row and its place there, int64 ``[sum]`` each."""
+    rows = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+    return rows, torch.arange(len(rows), device=sizes.device) - (sizes.cumsum(0) - sizes)[rows]
+
+
 class TripleIndex:
     """Which triples are known, answered on the device by binary search over sorted 64-bit keys.
 
@@ -134,9 +140,5 @@ class TripleIndex:
         Returns ``(rows, entities)``, both int64 ``[K]``: entity ``entities[i]`` answers query ``rows[i]``.
         """
         start, stop = self.run(triples, side)
-        counts = stop - start
-        rows = torch.repeat_interleave(torch.arange(len(triples), device=triples.device), counts)
-        offset = torch.arange(len(rows), device=triples.device) - torch.repeat_interleave(
-            counts.cumsum(0) - counts, counts
-        )
+        rows, offset = ragged(stop - start)
         return rows, self.keys[side][start[rows] + offset] % self.num_entities

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eans.devices import choose_device
-from eans.evaluation import CATEGORIES, Metrics, Ranks, protocol, rank, relation_categories
+from eans.evaluation import CATEGORIES, Metrics, Ranks, baselines, protocol, rank, relation_categories
 from eans.files import as_path, path_text
 from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, Split
 from eans.inspection.analysis import BATCHES, Analyst
@@ -22,6 +22,7 @@ from eans.recipes.build import build_trainer, resolve
 from eans.runs import RunFolder
 
 MEGABYTE = 2**20
+HELD_OUT: tuple[Split, Split] = ("valid", "test")
 MOST_DRAWS = 2_000_000  # that a CPU scores for the distributions
 EXAMPLES = 10
 PER_RELATION = 2  # examples at most, so that one hopeless relation does not fill the list
@@ -54,9 +55,9 @@ def _report(path: Path, split: Split, device: str, told: Report | None) -> dict[
     model = folder.model(graph, chosen)
     saved = folder.metrics()
     ties = recipe.evaluation.ties
-    metrics: dict[str, Any] = {name: _sides(saved[name]) for name in ("valid", "test") if name in saved}
+    metrics: dict[Split, Any] = {name: _sides(saved[name]) for name in HELD_OUT if name in saved}
     ranks: Ranks | None = None
-    for name in dict.fromkeys((*(("valid", "test") if not saved else ()), split)):
+    for name in dict.fromkeys((*(HELD_OUT if not saved else ()), split)):
         if not len(graph.split(name)):
             continue
         found = _rank(model, graph, name, recipe, told)
@@ -73,6 +74,7 @@ def _report(path: Path, split: Split, device: str, told: Report | None) -> dict[
         "training": _training(folder, recipe),
         "protocol": saved.get("protocol") or protocol(graph, ties),
         "metrics": metrics,
+        "baselines": {name: baselines(graph, name, ties=ties, device=chosen) for name in metrics},
         "history": folder.log(),
         "analysis": _analysis(folder, recipe, graph, chosen),
         "relations": _relations(ranks, recipe) if ranks is not None else [],

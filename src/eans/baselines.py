@@ -1,0 +1,106 @@
+"""Baselines that need no model: what a metric is worth is seen beside them.
+
+They score every entity as an answer, from the training triples alone, and are ranked by `eans.evaluation` like a model.
+Most of their scores are 0, so that most ranks are decided by how ties count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, column, opposite
+from eans.relation_patterns import overlaps
+from eans.triple_index import ragged
+
+LEAST_SHARE = 0.5  # of a relation's triples that must imply another one's for it to be a rule
+LEAST_COUNT = 2  # of the triples that a rule was right about in train
+MOST_RULES = 8  # of a relation: the surest ones
+# Numbers of 8 bytes for a query and an entity, at most, while a rule is applied: answers, their rows and places.
+PER_ENTITY = 5
+
+
+class Baseline(Protocol):
+    """Scores of all entities as answers, as `eans.evaluation` ranks them."""
+
+    def scores(self, triples: Tensor, side: Side) -> Tensor:
+        """Scores of every entity in the place of `side`: int64 ``[B, 3]`` -> float32 ``[B, E]``."""
+
+
+class Frequency:
+    """An answer scores how many training triples have it with this relation, on this side."""
+
+    def __init__(self, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> None:
+        self.num_entities = graph.num_entities
+        self.first: dict[Side, Tensor] = {}  # of each relation, where its entities begin: [R + 1]
+        self.entities: dict[Side, Tensor] = {}
+        self.counts: dict[Side, Tensor] = {}
+        for side in SIDES:
+            codes = graph.train[:, RELATION] * graph.num_entities + graph.train[:, column(side)]
+            found, counts = torch.unique(codes, return_counts=True)
+            bounds = torch.arange(graph.num_relations + 1) * graph.num_entities
+            self.first[side] = torch.searchsorted(found, bounds).to(device)
+            self.entities[side] = (found % graph.num_entities).to(device)
+            self.counts[side] = counts.float().to(device)
+
+    def scores(self, triples: Tensor, side: Side) -> Tensor:
+        """See `Baseline`."""
+        relations, row_of = torch.unique(triples[:, RELATION], return_inverse=True)
+        start = self.first[side][relations]
+        size = self.first[side][relations + 1] - start
+        rows, offset = ragged(size)
+        place = start[rows] + offset
+        table = torch.zeros(len(relations), self.num_entities, device=triples.device)
+        table[rows, self.entities[side][place]] = self.counts[side][place]
+        return table[row_of]
+
+
+class InverseRule:
+    """An answer scores how sure the rule is that leads to it: inverse, symmetric or near-duplicate relations in train.
+
+    A rule "(x, b, y) implies (x, a, y)", or (y, a, x), is as sure as the share of the training triples of b for which
+    it is true in train.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> None:
+        self.num_entities = graph.num_entities
+        self.known = graph.known_train.to(device)
+        rules: dict[int, list[tuple[float, int, bool]]] = {}
+        for found in overlaps(graph.train, graph.num_entities, graph.num_relations, LEAST_SHARE):
+            ways = {(found.first, found.second, found.first_share), (found.second, found.first, found.second_share)}
+            for premise, implied, sure in ways:
+                if sure >= LEAST_SHARE and found.count >= LEAST_COUNT:
+                    rules.setdefault(implied, []).append((sure, premise, found.reverse))
+        most = max((min(MOST_RULES, len(of_one)) for of_one in rules.values()), default=0)
+        # By place of a rule in the order of sureness, for each relation: how sure, the other relation, and whether
+        # head and tail change places. A share of 0 is no rule.
+        share, body = torch.zeros(most, graph.num_relations), torch.zeros(most, graph.num_relations, dtype=torch.int64)
+        reverse = torch.zeros(most, graph.num_relations, dtype=torch.bool)
+        for implied, of_one in rules.items():
+            for place, rule in enumerate(sorted(of_one, key=lambda rule: (-rule[0], *rule[1:]))[:MOST_RULES]):
+                share[place, implied], body[place, implied], reverse[place, implied] = rule
+        self.share, self.body, self.reverse = share.to(device), body.to(device), reverse.to(device)
+
+    def scores(self, triples: Tensor, side: Side) -> Tensor:
+        """See `Baseline`."""
+        relation = triples[:, RELATION]
+        scores = torch.zeros(len(triples), self.num_entities, device=triples.device)
+        for share, body, reverse in zip(self.share, self.body, self.reverse, strict=True):
+            for exchanged in (False, True):
+                asked = torch.nonzero((share[relation] > 0) & (reverse[relation] == exchanged)).flatten()
+                queries = triples[asked]
+                queries = queries[:, [TAIL, RELATION, HEAD]] if exchanged else queries.clone()
+                queries[:, RELATION] = body[relation[asked]]
+                rows, entities = self.known.answers(queries, opposite(side) if exchanged else side)
+                places = asked[rows] * self.num_entities + entities
+                scores.view(-1).scatter_reduce_(0, places, share[relation[asked[rows]]], "amax")
+        return scores
+
+
+BASELINES: dict[str, Callable[[KnowledgeGraph, torch.device | str], Baseline]] = {
+    "frequency": Frequency,
+    "inverse-rule": InverseRule,
+}

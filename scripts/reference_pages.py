@@ -7,6 +7,7 @@ Usage::
 
 from __future__ import annotations
 
+import argparse
 import html
 import json
 import re
@@ -100,6 +101,7 @@ PAGES = {"recipe-keys.md": recipe_page, "cli.md": cli_page}
 
 def main() -> None:
     """Write all pages."""
+    argparse.ArgumentParser(description=main.__doc__).parse_args()
     for name, render in PAGES.items():
         atomic_write(REFERENCE / name, render().encode())
         print(f"wrote {REFERENCE / name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,7 @@ def test_a_resumed_run_of_an_older_version_gets_a_manifest(copy: Path) -> None:
         ("[]", "manifest.json is damaged"),
         ('{"format": "1"}', "manifest.json is damaged"),
         ('{"format": "1", "files": {"model.safetensors": 3}}', "manifest.json is damaged"),
+        ('{"format": "1", "files": {}, "sha256": ""}', "manifest.json is damaged"),
         ('{"format": "2", "files": {}}', "manifest.json has the format 2, and this version of eans reads 1"),
     ],
 )
@@ -222,6 +224,17 @@ def test_bad_manifests(content: str, message: str, copy: Path) -> None:
     with pytest.raises(RunError, match=message) as caught:
         eans.Run.load(copy)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("pattern", [rb'"sha256": "(.)', rb'"length": (\d)', rb'"(.)odel\.safetensors'])
+def test_damage_to_the_manifest_is_not_taken_for_damage_to_a_file(pattern: bytes, copy: Path) -> None:
+    path = copy / "manifest.json"
+    found = re.search(pattern, path.read_bytes())
+    assert found is not None
+    flip(path, found.start(1))
+    with pytest.raises(RunError, match=r"manifest\.json is damaged; restore it, or delete it"):
+        eans.Run.load(copy)
+    assert one_line(command("verify", copy).stderr).startswith(f"eans: error: {path} is damaged")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "graph.safetensors"])
@@ -272,7 +285,7 @@ def test_killed_while_a_file_is_replaced(writes: int, copy: Path, monkeypatch: p
         if not there:
             (copy / "new").unlink()
             files = json.loads((copy / "manifest.json").read_text())
-            del files["files"]["new"]
+            del files["files"]["new"], files["sha256"]
             (copy / "manifest.json").write_text(json.dumps(files))
         else:
             folder.manifest.write(copy / "new", b"old")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,19 @@ def test_graph_round_trip() -> None:
     assert (back.name, back.entities, back.relations) == (graph.name, graph.entities, graph.relations)
     assert back.relations.kind == "relation"
     assert all(torch.equal(back.split(split), graph.split(split)) for split in ("train", "valid", "test"))
+    assert (back.weights, back.times, len(back.also_known)) == (None, None, 0)
+
+
+def test_a_run_keeps_whatever_its_graph_has(tmp_path: Path) -> None:
+    plain = ring_graph()
+    shown = plain.with_test(plain.ids([("e1", "plus1", "e2")]))  # what was test stays known
+    graph = replace(shown, weights=torch.rand(len(plain.train)), times=torch.arange(len(plain.train)))
+    run = eans.train(graph, "transe", "uniform", out=tmp_path / "run", dim=4, steps=2, progress=False)
+    back = eans.Run.load(run.folder).graph
+    assert torch.equal(back.also_known, plain.test)
+    assert torch.equal(back.weights, graph.weights)
+    assert torch.equal(back.times, graph.times)
+    assert back.times.dtype == torch.int64
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The SHA-256 of every file of a run folder, in ``manifest.json``: damage is noticed when a file is read.
 
+The manifest has one of its own entries too, so that damage to it is not taken for damage to what it lists. One without
+it, of an earlier version, is taken as it is.
+
 A file is replaced in three steps: the manifest names the new content beside the old, the file is replaced, the manifest
 names the new content alone. A process that is killed in between leaves a file with one of the two contents.
 
@@ -97,7 +100,10 @@ class Manifest:
         try:
             found = json.loads(self.file.read_bytes())
             check_format(found["format"], self.file)
-            return {name: _parsed(entry) for name, entry in found["files"].items()}
+            files = found["files"]
+            if found.get("sha256", _sum_of(files)) != _sum_of(files):
+                raise ValueError("not what was written")
+            return {name: _parsed(entry) for name, entry in files.items()}
         except OSError as error:
             raise cannot_read(self.file, error) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -175,7 +181,8 @@ class Manifest:
     def _save(self, renewed: dict[str, Entry]) -> None:
         entries = {**self.entries, **renewed}
         files = {name: _written(entries[name]) for name in sorted(entries)}
-        atomic_write(self.file, (json.dumps({"format": FORMAT, "files": files}, indent=2) + "\n").encode())
+        content = {"format": FORMAT, "files": files, "sha256": _sum_of(files)}
+        atomic_write(self.file, (json.dumps(content, indent=2) + "\n").encode())
         self._entries = entries
 
     def check(self) -> dict[str, str]:
@@ -202,6 +209,11 @@ def check_format(number: object, path: Path) -> None:
     """Raise for a file in a format of which this version knows nothing."""
     if number != FORMAT:
         raise RunError(f"{path} has the format {number}, and this version of eans reads {FORMAT}; use a newer version")
+
+
+def _sum_of(files: Any) -> str:
+    """The SHA-256 of the manifest's own entries: damage to them is not taken for damage to a file."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _written(entry: Entry) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
 from eans.manifest import FORMAT, RESTORE, check_format
 from eans.vocabulary import bytes_of, joined
 
+OF_TRAIN = ("weights", "times")  # of each triple of train, where the graph has them
+
 
 def tensors_to_bytes(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     """Named tensors, from any device, and text about them; the same bytes for the same tensors and text."""
@@ -67,8 +69,11 @@ def unreadable(path: Path, error: Exception) -> RunError:
 
 
 def graph_to_bytes(graph: KnowledgeGraph) -> bytes:
-    """The graph: int32 triples, labels as UTF-8 lines."""
+    """The graph: int32 triples, labels as UTF-8 lines, and what else it has."""
     tensors: dict[str, Tensor] = {split: graph.split(split).to(torch.int32) for split in SPLITS}
+    if len(graph.also_known):
+        tensors["also_known"] = graph.also_known.to(torch.int32)
+    tensors |= {name: value for name in OF_TRAIN if (value := getattr(graph, name)) is not None}
     for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
         lines = bytes_of(joined("\n", vocabulary.array, ""))[:-1]
         tensors[name] = torch.frombuffer(bytearray(lines), dtype=torch.uint8)
@@ -82,7 +87,11 @@ def graph_from_bytes(content: bytes, path: Path) -> KnowledgeGraph:
         labels = {key: bytes(tensors[key].numpy()).decode().split("\n") for key in ("entities", "relations")}
         train, valid, test = (tensors[split].to(torch.int64) for split in SPLITS)
         entities, relations = Vocabulary(labels["entities"]), Vocabulary(labels["relations"], "relation")
-        return KnowledgeGraph(metadata["name"], entities, relations, train, valid, test, source=metadata["source"])
+        more = {name: tensors[name] for name in OF_TRAIN if name in tensors}
+        if "also_known" in tensors:
+            more["also_known"] = tensors["also_known"].to(torch.int64)
+        source = metadata["source"]
+        return KnowledgeGraph(metadata["name"], entities, relations, train, valid, test, source=source, **more)
     except (KeyError, UnicodeDecodeError) as error:
         raise RunError(f"{path} is not the graph of a run; {RESTORE}") from error
     except DataError as error:

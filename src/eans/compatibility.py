@@ -47,6 +47,11 @@ def check(
         _check_model(model, option, instead, needs)
     if rounded_rows and not can(model, [Capability.UNBOUNDED_ROWS]):
         raise UsageError("train.rows 'bfloat16' does nothing with model.bounded=true; leave it out")
+    if batch_size < model.least_batch:
+        raise UsageError(
+            f"train.batch_size is {batch_size}, but model '{_name(model, MODELS)}' has layers that normalise over the "
+            f"batch; set at least {model.least_batch}"
+        )
     check_negatives(objective.loss, sampler, sampler.false_negatives)
     if objective.loss.needs_proposal and not sampler.knows_proposal:
         loss = _name(objective.loss, LOSSES)

@@ -43,12 +43,19 @@ class CapturedWork:
             on `generator` alone; its result is made of tensors.
         generator: its seed may be set before every call.
         device: on anything but CUDA the calls simply go through.
+        capturable: False where the work cannot be captured; its calls go through as well.
     """
 
-    def __init__(self, work: Callable[[Tensor, Side], Any], generator: torch.Generator, device: torch.device) -> None:
+    def __init__(
+        self,
+        work: Callable[[Tensor, Side], Any],
+        generator: torch.Generator,
+        device: torch.device,
+        capturable: bool = True,
+    ) -> None:
         self.work = work
         self.generator = generator
-        self.enabled = device.type == "cuda"
+        self.enabled = capturable and device.type == "cuda"
         self.calls: dict[Side, int] = {}
         self.graphs: dict[Side, tuple[torch.cuda.CUDAGraph, Tensor, Any]] = {}
         self.stream = torch.cuda.Stream(device) if self.enabled else None  # type: ignore[no-untyped-call]

@@ -33,8 +33,8 @@ CATEGORIES = ("1-1", "1-N", "N-1", "N-N", "unseen")
 DEFAULT_MEMORY = 512 * 2**20
 # Numbers that a block needs per query and entity, and per query and column of the entity table: the scores and a little
 # for what counting takes; the rows that a query is made of and what lies between. A relation row that is longer than
-# the entity's (a matrix) is read besides.
-PER_ENTITY, PER_COLUMN, PER_EXCESS = 1.125, 8, 1.25
+# the entity's (a matrix) is read besides, and layers hold what they say.
+PER_ENTITY, PER_COLUMN, PER_EXCESS, PER_LAYER_NUMBER = 1.125, 8, 1.25, 1.125
 # By how many training triples an answer has: from each of these numbers up to the next.
 DEGREES = (0, 1, 4, 16, 64, 256, 1024, 4096)
 # Most rows of a block. On a CPU a block's queries should stay in cache; a GPU wants few launches of many programs.
@@ -247,7 +247,8 @@ def bytes_per_query(model: Model) -> int:
     num_entities, columns = model.entity.shape
     # Models that are not fused read each relation once and not for every query.
     excess = max(0, model.relation.shape[1] - columns) if model.fused else 0
-    return model.entity.element_size() * int(PER_ENTITY * num_entities + PER_COLUMN * columns + PER_EXCESS * excess)
+    numbers = PER_ENTITY * num_entities + PER_COLUMN * columns + PER_EXCESS * excess
+    return model.entity.element_size() * int(numbers + PER_LAYER_NUMBER * model.layer_numbers)
 
 
 def _count_block(scores: Tensor, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:

@@ -73,4 +73,4 @@ def _widest(model: Model, sampler: Sampler, objective: Objective) -> int:
     whole = {name for term in objective.terms for name in term.whole_tables}
     whole |= {"entity"} if sampler.all_entities else set()
     tables = [model.get_parameter(name).numel() for name in whole]
-    return max([model.entity.shape[1], model.relation.shape[1], sampler.row_numbers, *tables])
+    return max([model.entity.shape[1], model.relation.shape[1], model.layer_numbers, sampler.row_numbers, *tables])

@@ -1,4 +1,4 @@
-"""Dense Adam and Adagrad: one kernel per table."""
+"""Dense Adam and Adagrad: one kernel per parameter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OptimizerName = Literal["adam", "adagrad"]
 
 
 class Optimizer:
-    """Updates whole tables, step by step. `Adam` and `Adagrad` say how.
+    """Updates whole tables and layers, step by step. `Adam` and `Adagrad` say how.
 
     Where the kernels allow it, operations on a table leave the parts of its gradient in a `sink`, and one kernel per
     table adds them up and applies the step, so that few gradients of a table's size are made. The state has the names
@@ -25,7 +25,7 @@ class Optimizer:
     compiler when they are made: most of a second, and tens of megabytes.)
 
     Args:
-        parameters: tables ``[rows, columns]``.
+        parameters: tables ``[rows, columns]``, and what layers own, of any shape.
         rate: the learning rate, a scalar on the device of the tables, so that a captured step can read it.
         line: an order of the first table's rows in which those that are used together stand close (see `Sampler.line`).
         rounded: let comparisons and products read the first table in bfloat16, a copy that is made with each step.
@@ -34,7 +34,7 @@ class Optimizer:
     Attributes:
         averages, squares: names of the moments in the state; no averages for Adagrad.
         betas, epsilon: see `eans.kernels.UpdateKernels`.
-        state: of each table, after its first step: ``step``, a scalar, and the moments, as large as the table.
+        state: of each parameter, after its first step: ``step``, a scalar, and the moments, of its shape.
     """
 
     averages: ClassVar[str | None]
@@ -105,10 +105,19 @@ class Optimizer:
             state = self.state[table]
             factors = table.new_empty(2)
             self.kernels.advance(state["step"], self.rate, self.betas, factors)
-            moments = None if self.averages is None else state[self.averages], state[self.squares]
-            self.kernels.update(table, *moments, factors, deferred, table.grad, self.betas, self.epsilon)
+            averages = None if self.averages is None else as_rows(state[self.averages])
+            gradient = None if table.grad is None else as_rows(table.grad.contiguous())
+            rows, squares = as_rows(table.detach()), as_rows(state[self.squares])
+            self.kernels.update(rows, averages, squares, factors, deferred, gradient, self.betas, self.epsilon)
             if deferred is not None:
                 deferred.clear()
+
+
+def as_rows(values: Tensor) -> Tensor:
+    """A parameter of any shape as the kernels take it, ``[rows, columns]``: a view. A vector is one row."""
+    if values.dim() == 2:
+        return values
+    return values.view(1, -1) if values.dim() < 2 else values.view(len(values), -1)
 
 
 class Adam(Optimizer):

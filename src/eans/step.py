@@ -9,7 +9,7 @@ from eans.batches import BatchStream, Purpose, mix
 from eans.cuda_graphs import CapturedWork
 from eans.errors import RunError
 from eans.execution import Execution
-from eans.models import Model
+from eans.models import Model, learning
 from eans.objective import LossSums, Objective, total
 from eans.optimizer import Optimizer
 from eans.samplers import Sampler
@@ -51,7 +51,7 @@ class Step:
         self.optimizer, self.execution, self.dropout = optimizer, execution, dropout
         self.sums = LossSums(objective.names, execution.device)
         self.generator = torch.Generator(execution.device)
-        self.work = CapturedWork(self._compute, self.generator, execution.device)
+        self.work = CapturedWork(self._compute, self.generator, execution.device, model.capturable)
         self.number = 0  # of the step, counted from 1
 
     def __call__(self, number: int) -> LossTerms:
@@ -76,7 +76,7 @@ class Step:
     def _compute(self, rows: Tensor, side: Side) -> tuple[Batch, Negatives, Scores, LossTerms]:
         """Everything that the device does in a step, for training triples int64 ``[B]``."""
         self.optimizer.zero_grad()
-        with self.execution.small_operations():
+        with self.execution.small_operations(), learning(self.model, self.generator):
             batch = self.stream.batch(rows, side, self.execution.places)
             negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.execution.side_stream)
             kept = self.model.dropout(len(rows), self.dropout, self.generator) if self.dropout else None

@@ -143,8 +143,8 @@ class Trainer:
         return self.model.training_scores(triples, side, entities, self.loss.needs_substitution)
 
     def is_sound(self) -> bool:
-        """Are the running loss and every parameter finite?"""
-        tensors = [self.stepper.sums.values, *(parameter.detach() for parameter in self.model.parameters())]
+        """Are the running loss, every parameter and every buffer of the model finite?"""
+        tensors = [self.stepper.sums.values, *self.model.state_dict().values()]
         return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
     def check(self) -> None:

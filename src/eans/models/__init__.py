@@ -3,7 +3,9 @@
 from eans.models.base import Model
 from eans.models.complex import ComplEx
 from eans.models.distmult import DistMult
-from eans.models.query import Positives, Query
+from eans.models.layers import Dropout, learning
+from eans.models.parameters import Reciprocal
+from eans.models.query import Positives, Query, with_bias
 from eans.models.rescal import RESCAL
 from eans.models.rotate import RotatE
 from eans.models.simple import SimplE
@@ -30,9 +32,11 @@ __all__ = [
     "RESCAL",
     "ComplEx",
     "DistMult",
+    "Dropout",
     "Model",
     "Positives",
     "Query",
+    "Reciprocal",
     "RotatE",
     "Scores",
     "SimplE",
@@ -42,4 +46,6 @@ __all__ = [
     "TransH",
     "TransR",
     "TripleRows",
+    "learning",
+    "with_bias",
 ]

@@ -1,4 +1,4 @@
-"""What a model is: tables, and a way to turn (known entity, relation, side) into a query.
+"""What a model is: parameters, and a way to turn (known entity, relation, side) into a query.
 
 A candidate entity is only ever *compared* with a query (`eans.kernels`), so one file per model holds little more than
 the `query` method, and every kernel serves every model. Higher scores mean more plausible; margins belong to losses.
@@ -7,103 +7,29 @@ the `query` method, and every kernel serves every model. Higher scores mean more
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from eans import kernels
 from eans.errors import UsageError
 from eans.graph import HEAD, RELATION, TAIL, column, opposite
 from eans.kernels.deferred_gradients import AUTOGRAD, DeferredGradients, TableSinks
 from eans.models.arguments import require_entities, require_triples
+from eans.models.parameters import Parameters
 from eans.models.query import Positives, Query, substitution_queries
-from eans.options import Option
 from eans.types import Batch, Capability, Scores, Side, Substitution, TripleRows
 
-# Numbers of relation rows that `score_relations` reads at once; a row may be a matrix.
+# Numbers of relation rows, or of layers, that `score_relations` works on at once; a row may be a matrix.
 RELATION_NUMBERS = 1 << 23
 
 
-class Model(nn.Module, ABC):
-    """Base of all models.
+class Model(Parameters, ABC):
+    """Base of all models. A subclass declares the widths of its rows and the comparison (see `Parameters`) and writes
+    `query`; where that takes layers, it makes them in `make_layers`.
 
-    Two tables hold every parameter: `entity` ``[E, F]`` and `relation` ``[R + 1, G]``; the last relation row is the
-    substitution relation of EANS. A subclass states the widths F and G in units of `dim`, the comparison and `query`.
-
-    With reciprocal relations the table has ``2R + 1`` rows: row ``R + r`` is the inverse of relation r, and every head
-    query (?, r, t) is answered as the tail query (t, R + r, ?). `score` and `score_relations` are the tail direction.
-
-    Args:
-        num_entities, num_relations: sizes of the graph.
-        dim: the nominal width d; complex models store 2d numbers per entity.
-        init_range: tables start uniform in ``+-init_range``; None for `default_range`.
-        generator: source of the initial values.
-        reciprocal: give every relation a second row for head queries.
+    Scores are those of a trained model: layers are in evaluation mode. A training step computes its own in `learning`.
     """
-
-    comparison: ClassVar[kernels.Comparison]
-    entity_width: ClassVar[int] = 1
-    relation_width: ClassVar[int] = 1
-    candidate_width: ClassVar[int] = 1  # leading columns of an entity row (in units of dim) that are compared
-    vocabulary: str = ""  # `KnowledgeGraph.vocabulary_sha256` of the graph it was built for; empty if for none
-    offset: float = 0.0  # added to every score
-    fused: ClassVar[bool] = True  # candidates are compared by the kernels as they stand in the table
-    linear_in_relation: ClassVar[bool] = False  # scores are linear in the relation's row: `relation_query`
-    closed_form_sum: ClassVar[bool] = False  # the sum over all triples has a closed form: `total_score`
-    bounded: bool = False  # rows pass through a bounded function before they are compared
-
-    def __init__(
-        self,
-        num_entities: int,
-        num_relations: int,
-        dim: Annotated[int, Option("nominal width d; complex models store 2d numbers per entity", ge=1, default=200)],
-        init_range: Annotated[
-            float | None,
-            Option("tables start uniform in +-range; auto: (margin + 2) / dim, or by width", gt=0, le=1e38, auto=True),
-        ] = None,
-        generator: torch.Generator | None = None,
-        reciprocal: Annotated[bool, Option("a second row per relation: (?, r, t) becomes (t, r_inverse, ?)")] = False,
-    ) -> None:
-        super().__init__()
-        self.num_entities = num_entities
-        self.num_relations = num_relations
-        self.dim = dim
-        self.reciprocal = reciprocal
-        self.substitution_relation = num_relations * (2 if reciprocal else 1)
-        self.init_range = init_range if init_range is not None else self.default_range(dim)
-        self.entity = nn.Parameter(torch.empty(num_entities, self.entity_width * dim))
-        self.relation = nn.Parameter(torch.empty(self.substitution_relation + 1, self.relation_columns()))
-        self.reset_parameters(generator)
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw fresh initial tables."""
-        for table in (self.entity, self.relation):
-            nn.init.uniform_(table, -self.init_range, self.init_range, generator=generator)
-
-    def relation_columns(self) -> int:
-        """G, the numbers of a relation row; a model whose rows are no multiple of `dim` says so here."""
-        return self.relation_width * self.dim
-
-    @classmethod
-    def default_margin(cls) -> float:
-        """The margin of losses: 9, as in the paper on FB15k-237, for distances; none for dot products."""
-        return 0.0 if cls.comparison == "dot" else 9.0
-
-    @classmethod
-    def default_range(cls, dim: int, margin: float = 9.0) -> float:
-        """Initial range: the RotatE code's ``(margin + 2) / dim`` for distances; for dot products the range at which
-        initial scores have a standard deviation of 0.1 whatever the width.
-        """
-        if cls.comparison == "dot":
-            return float(3.0**0.5 * (0.1 / (cls.candidate_width**2 * dim) ** 0.5) ** (1 / 3))
-        return (margin + 2.0) / dim
-
-    @classmethod
-    def automatic(cls, options: Mapping[str, Any], margin: float) -> dict[str, Any]:
-        """What the options of this class that may be ``"auto"`` then are, with a loss of this margin."""
-        return {"init_range": cls.default_range(options["dim"], margin)}
 
     @abstractmethod
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
@@ -112,17 +38,9 @@ class Model(nn.Module, ABC):
         One relation may stand for all: ``[1, G]``.
         """
 
-    def entity_rows(self, entities: Tensor, sinks: TableSinks = AUTOGRAD) -> Tensor:
-        """Entity parameters of ids ``[...]``: ``[..., F]``."""
-        return kernels.gather(self.entity, entities, sinks.entity)
-
-    def relation_rows(self, relations: Tensor, sinks: TableSinks = AUTOGRAD) -> Tensor:
-        """Relation parameters of ids ``[B]``: ``[B, G]``."""
-        return kernels.gather(self.relation, relations, sinks.relation)
-
     def candidate_table(self) -> Tensor:
         """What is compared with queries, ``[E, D]``: a view of columns of `entity`, or a table made from it."""
-        return self.entity[:, : self.candidate_width * self.dim]
+        return self.entity[:, : self.candidate_columns()]
 
     def candidate_scalars(self, rows: Tensor, deferred: DeferredGradients | None = None) -> Tensor | None:
         """One number per entity row ``[..., F]`` that multiplies a query's shift: ``[...]``, or None.
@@ -131,20 +49,6 @@ class Model(nn.Module, ABC):
         """
         del rows, deferred
         return None
-
-    def entity_features(self) -> Tensor:
-        """All entity-indexed parameters side by side, ``[E, F]``: what EANS clusters (paper, eq. 1)."""
-        return self.entity.detach()
-
-    def triple_rows(self, triples: Tensor, side: Side = "tail", sinks: TableSinks = AUTOGRAD) -> TripleRows:
-        """The rows of triples ``[B, 3]``, both entities' gathered at once.
-
-        Those of `side` come last, which is the order in which the gradients of an entity that is on both are added up.
-        """
-        ends = torch.stack((triples[:, column(opposite(side))], triples[:, column(side)]))
-        anchor, answer = self.entity_rows(ends, sinks).unbind()
-        head, tail = (anchor, answer) if side == "tail" else (answer, anchor)
-        return TripleRows(head, self.relation_rows(triples[:, RELATION], sinks), tail)
 
     def factors(self, rows: TripleRows) -> tuple[Tensor, Tensor, Tensor]:
         """Coordinates of head, relation and tail for the N3 penalty, of P parts each: three tensors ``[B, P, ...]``."""
@@ -165,9 +69,6 @@ class Model(nn.Module, ABC):
         del heads, tails
         raise self._lacks(Capability.LINEAR_IN_RELATION)
 
-    def _lacks(self, capability: Capability) -> UsageError:
-        return UsageError(f"model '{type(self).__name__.lower()}' {capability.value}")
-
     def relation_scores(self, rows: TripleRows) -> Tensor:
         """Scores of every relation between the heads and tails of B triples, with gradients: ``[B, R]``.
 
@@ -177,20 +78,9 @@ class Model(nn.Module, ABC):
             raise self._lacks(Capability.UNBOUNDED_ROWS)
         return kernels.products(self.relation_query(rows.head, rows.tail), self.relation[: self.substitution_relation])
 
-    def oriented(self, triples: Tensor, side: Side) -> tuple[Tensor, Side]:
-        """The queries for the `side` of triples ``[B, 3]`` as the tables answer them: triples ``[B, 3]`` and side.
-
-        With reciprocal relations (h, r, t) turns into (t, R + r, h) in head queries.
-        """
-        column(side)  # raises for any but the two
-        if not self.reciprocal or side == "tail":
-            return triples, side
-        head, relation, tail = triples.unbind(1)
-        return torch.stack((tail, relation + self.num_relations, head), dim=1), "tail"
-
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
         """What is compared of entity rows ``[B, F]``, changed by the query's shift: ``[B, D]``."""
-        columns = rows[..., : self.candidate_width * self.dim]
+        columns = rows[..., : self.candidate_columns()]
         scalars = self.candidate_scalars(rows)
         return columns if shift is None or scalars is None else columns + scalars[..., None] * shift
 
@@ -285,7 +175,7 @@ class Model(nn.Module, ABC):
         relations = torch.arange(self.num_relations, device=heads.device)
         pairs = torch.cartesian_prod(torch.arange(len(heads), device=heads.device), relations)
         triples = torch.stack([heads[pairs[:, 0]], pairs[:, 1], tails[pairs[:, 0]]], dim=1)
-        rows = max(1, RELATION_NUMBERS // self.relation.shape[1])
+        rows = max(1, RELATION_NUMBERS // max(self.relation.shape[1], self.layer_numbers))
         with torch.no_grad():
             scores = torch.cat([self.score(part) for part in torch.split(triples, rows)])
         return scores.reshape(len(heads), self.num_relations)
@@ -297,8 +187,7 @@ class Model(nn.Module, ABC):
         """
         if self.comparison != "dot":
             raise self._lacks(Capability.DOT_PRODUCT)
-        width = self.candidate_width * self.dim
-        lots = torch.rand(rows, width, generator=generator, device=self.entity.device)
+        lots = torch.rand(rows, self.candidate_columns(), generator=generator, device=self.entity.device)
         return (lots >= share) / (1.0 - share)
 
     def positives(self, batch: Batch, sinks: TableSinks = AUTOGRAD) -> Positives:

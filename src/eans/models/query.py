@@ -43,11 +43,22 @@ class Positives(NamedTuple):
     sinks: TableSinks = AUTOGRAD
 
 
+def with_bias(vector: Tensor) -> Tensor:
+    """The query ``[B, D]`` of a model with an entity bias, from what the rest of an entity row is compared with.
+
+    ``[B, D - 1]`` and a 1, which the bias at the end of the row is multiplied by.
+    """
+    return torch.cat((vector, vector.new_ones(len(vector), 1)), 1)
+
+
 class MakesQueries(Protocol):
     """What `substitution_queries` needs of a model."""
 
     @property
     def comparison(self) -> Comparison: ...
+
+    @property
+    def tails_only(self) -> bool: ...
 
     @property
     def substitution_relation(self) -> int: ...
@@ -63,12 +74,12 @@ def substitution_queries(
     """Queries whose scores average to the substitution score of the positive rows ``[B, F]``.
 
     One-way: "(positive, substitution, candidate)". Symmetric: also with the ends exchanged. A dot product is
-    linear in the query, so there the two fold into their mean.
+    linear in the query, so there the two fold into their mean. Models with tail queries alone have one way.
     """
     ids = torch.full((1,), model.substitution_relation, device=positive.device)
     relation = model.relation_rows(ids, sinks)
     forward = model.query(positive, relation, "tail")
-    if substitution == "one-way":
+    if substitution == "one-way" or model.tails_only:
         return [forward]
     backward = model.query(positive, relation, "head")
     if model.comparison == "dot":

@@ -46,9 +46,21 @@ import gzip
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from eans.data.building.splitting import Pair, Triple
+from eans.data.building.wordnet_files import (
+    RELATIONS,
+    Synset,
+    SynsetId,
+    directions,
+    entity_names,
+    pair_of,
+    read_sense_numbers,
+    read_synsets,
+    synset_links,
+)
 
 NAME = "wordnet-core"
 
@@ -64,36 +76,10 @@ SOURCE_SHA256 = {
 SYNSET_TYPES = {"noun": "n", "verb": "v", "adj": "a"}
 
 
-@dataclass(frozen=True)
-class Relation:
-    """A WordNet pointer that becomes a relation of the graph."""
-
-    name: str
-    symmetric: bool = False
-
-
-# WordNet's symbol of each pointer.  Of two inverse pointers one is listed.  The order decides which relation a pair
-# of synsets keeps when it has several: the more specific ones come first, derivation, the broadest, comes last.
-RELATIONS = {
-    ">": Relation("cause"),
-    "*": Relation("entailment"),
-    "=": Relation("attribute"),
-    "#s": Relation("substance_holonym"),
-    "#m": Relation("member_holonym"),
-    "#p": Relation("part_holonym"),
-    "!": Relation("antonym", symmetric=True),
-    "$": Relation("verb_group", symmetric=True),
-    "@i": Relation("instance_hypernym"),
-    "@": Relation("hypernym"),
-    "&": Relation("similar_to", symmetric=True),
-    ";r": Relation("region_domain"),
-    ";c": Relation("topic_domain"),
-    "^": Relation("also_see", symmetric=True),
-    "+": Relation("derivationally_related_form", symmetric=True),
-}
+# Where a pair of synsets has several links it keeps the one whose symbol comes first: the more specific ones come
+# first, derivation, the broadest, comes last.
+RANKS = {symbol: rank for rank, symbol in enumerate(RELATIONS)}
 SYMMETRIC = frozenset(relation.name for relation in RELATIONS.values() if relation.symmetric)
-ATTRIBUTE, DERIVATION = RELATIONS["="], RELATIONS["+"]
-DERIVATION_TO = {"n": Relation("derivationally_related_noun"), "v": Relation("derivationally_related_verb")}
 
 # The wordings by which definitions mark slurs and insults.
 OFFENSIVE = re.compile(
@@ -107,23 +93,9 @@ HELD_OUT_SHARE = 0.05
 MIN_TRAINING_LINKS = 2
 SPLIT_KEY = "eans wordnet_core split 1"
 
-SynsetId = tuple[str, str]  # part of speech, offset in the data file
-Triple = tuple[str, str, str]
-Pair = tuple[str, str]  # two entity names in sorted order
 Adjacency = dict[str, set[str]]
 Links = dict[Pair, Triple]
 Splits = dict[str, list[Triple]]
-
-
-@dataclass(frozen=True)
-class Synset:
-    """A line of a WordNet data file."""
-
-    id: SynsetId
-    kind: str  # n, v, a, or s for a satellite adjective
-    first_word: str
-    pointers: list[tuple[str, SynsetId]]
-    definition: str
 
 
 # --- Reading WordNet -------------------------------------------------------------------------------------------------
@@ -137,12 +109,6 @@ def check_source(source: Path) -> None:
             raise ValueError(f"{source / name} is not the file of wordnet-base 1:3.0-37 (SHA-256 {digest})")
 
 
-def content_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a WordNet file after its licence header, whose lines start with two spaces."""
-    with path.open(encoding="ascii", newline="\n") as file:
-        yield from (line for line in file if not line.startswith("  "))
-
-
 def licence_text(source: Path) -> str:
     """Return the licence that heads each WordNet file, without the line numbers."""
     with (source / "data.noun").open(encoding="ascii", newline="\n") as file:
@@ -150,97 +116,22 @@ def licence_text(source: Path) -> str:
     return "".join((fields[1].rstrip() if len(fields) > 1 else "") + "\n" for fields in header)
 
 
-def parse_synset(line: str) -> Synset:
-    """Parse a line of a data file (format: wndb(5WN))."""
-    entry, definition = line.split(" | ", maxsplit=1)
-    fields = entry.split()
-    offset, kind, word_count = fields[0], fields[2], int(fields[3], 16)
-    pointer_start = 4 + 2 * word_count
-    pointer_count = int(fields[pointer_start])
-    pointers = []
-    for index in range(pointer_count):
-        start = pointer_start + 1 + 4 * index
-        symbol, target_offset, target_kind = fields[start : start + 3]
-        pointers.append((symbol, (part_of_speech(target_kind), target_offset)))
-    # An adjective may carry its syntactic position, as in "awake(p)".
-    first_word = fields[4].split("(")[0].lower()
-    return Synset((part_of_speech(kind), offset), kind, first_word, pointers, definition)
-
-
-def part_of_speech(kind: str) -> str:
-    """Return the part of speech of a synset kind: satellites share the files of the other adjectives."""
-    return "a" if kind == "s" else kind
-
-
-def read_synsets(source: Path) -> dict[SynsetId, Synset]:
-    """Read the synsets of nouns, verbs and adjectives, without the offensive ones."""
-    synsets = (parse_synset(line) for suffix in SYNSET_TYPES for line in content_lines(source / f"data.{suffix}"))
-    return {synset.id: synset for synset in synsets if not OFFENSIVE.search(synset.definition)}
-
-
-def read_sense_numbers(source: Path) -> dict[tuple[str, SynsetId], int]:
-    """Map (word, synset) to the number of that sense among the senses of the word."""
-    numbers = {}
-    for suffix, pos in SYNSET_TYPES.items():
-        for line in content_lines(source / f"index.{suffix}"):
-            fields = line.split()
-            for number, offset in enumerate(fields[6 + int(fields[3]) :], start=1):
-                numbers[fields[0], (pos, offset)] = number
-    return numbers
-
-
-def entity_names(synsets: Mapping[SynsetId, Synset], senses: Mapping[tuple[str, SynsetId], int]) -> dict[SynsetId, str]:
-    """Name each synset by first word, kind and sense number, as in ``dog.n.01``."""
-    names = {
-        synset.id: f"{synset.first_word}.{synset.kind}.{senses[synset.first_word, synset.id]:02d}"
-        for synset in synsets.values()
-    }
-    if len(set(names.values())) != len(names):
-        raise ValueError("two synsets have the same name")
-    return names
-
-
-def pair_of(head: str, tail: str) -> Pair:
-    """Return the unordered pair of two entities."""
-    return (head, tail) if head < tail else (tail, head)
+def without_offensive(synsets: Mapping[SynsetId, Synset]) -> dict[SynsetId, Synset]:
+    """Return the synsets whose definition does not call them offensive."""
+    return {key: synset for key, synset in synsets.items() if not OFFENSIVE.search(synset.definition)}
 
 
 def read_links(synsets: Mapping[SynsetId, Synset], names: Mapping[SynsetId, str]) -> Links:
     """Return one link for each pair of related synsets; symmetric ones have the smaller name as head."""
-    candidates = {link for synset in synsets.values() for link in synset_links(synset, names)}
+    candidates = {
+        (RANKS[symbol], triple)
+        for synset in synsets.values()
+        for symbol, triple in synset_links(synset, names, RELATIONS)
+    }
     links: Links = {}
     for _, triple in sorted(candidates):
         links.setdefault(pair_of(triple[0], triple[2]), triple)
     return links
-
-
-def synset_links(synset: Synset, names: Mapping[SynsetId, str]) -> Iterator[tuple[int, Triple]]:
-    """Yield the rank in ``RELATIONS`` and the triple of each link that starts at a synset."""
-    ranks = {symbol: rank for rank, symbol in enumerate(RELATIONS)}
-    for symbol, target in synset.pointers:
-        # Adverbs and what was left out have no name.  A word may derive from another word of its own synset.
-        if symbol not in RELATIONS or target not in names or target == synset.id:
-            continue
-        relation = directed(RELATIONS[symbol], synset.id[0], target[0])
-        if relation is None:
-            continue
-        head, tail = names[synset.id], names[target]
-        if relation.symmetric:
-            head, tail = pair_of(head, tail)
-        yield ranks[symbol], (head, relation.name, tail)
-
-
-def directed(relation: Relation, head_pos: str, tail_pos: str) -> Relation | None:
-    """Return the relation between two parts of speech, or None if it is kept in the other direction only.
-
-    WordNet has attributes and derivations in both directions.  Where the parts of speech differ they tell head from
-    tail, and one direction says all.
-    """
-    if relation not in (ATTRIBUTE, DERIVATION) or head_pos == tail_pos:
-        return relation
-    if head_pos > tail_pos:  # the order kept is adjective, noun, verb: their letters in alphabetical order
-        return None
-    return relation if relation == ATTRIBUTE else DERIVATION_TO[tail_pos]
 
 
 # --- Choosing the entities -------------------------------------------------------------------------------------------
@@ -328,14 +219,8 @@ def split(links: Links) -> Splits:
             if target != "train":
                 quota[target] -= 1
                 training_links.subtract(pair)
-            splits[target].extend(directions(links[pair]))
+            splits[target].extend(directions(links[pair], SYMMETRIC))
     return {name: sorted(triples) for name, triples in splits.items()}
-
-
-def directions(link: Triple) -> list[Triple]:
-    """Return the triples that state a link: two for a symmetric relation, else one."""
-    head, relation, tail = link
-    return [link, (tail, relation, head)] if relation in SYMMETRIC else [link]
 
 
 # --- Verifying -------------------------------------------------------------------------------------------------------
@@ -458,8 +343,8 @@ def report(splits: Splits) -> None:
 
 def build(source: Path) -> Splits:
     """Return the splits of the graph made from the WordNet files in ``source``."""
-    synsets = read_synsets(source)
-    names = entity_names(synsets, read_sense_numbers(source))
+    synsets = without_offensive(read_synsets(source, SYNSET_TYPES))
+    names = entity_names(synsets, read_sense_numbers(source, SYNSET_TYPES))
     splits = split(select(read_links(synsets, names)))
     verify(splits)
     return splits

@@ -517,10 +517,12 @@ def test_labels_are_shown_as_they_are(call: Call, tmp_path: Path) -> None:
 def test_data_commands(call: Call, graph_folder: Path) -> None:
     lines = call("data", "list").out.splitlines()
     assert lines[0].split()[:3] == ["name", "entities", "relations"]
-    assert [line.split()[0] for line in lines[1:4]] == ["wordnet-core", "fb15k-237", "wn18rr"]
-    assert [line.split(":")[0] for line in lines[5::2]] == ["wordnet-core", "fb15k-237", "wn18rr"]
+    names = ["wordnet-core", "fb15k-237", "wn18rr", "nations", "umls", "kinships", "wordnet", "debian"]
+    assert [line.split()[0] for line in lines[1:9]] == names
+    assert [line.split(":")[0] for line in lines[10::2]] == names
     assert "bundled" in lines[1]
     assert all("not here yet" in line for line in lines[2:4])
+    assert all("not built yet" in line for line in lines[4:9])
     info = call("data", "info", "wordnet-core").out
     graph = package.load("wordnet-core")
     for piece in (repr(graph), *graph.sha256.values(), "licence: WordNet"):

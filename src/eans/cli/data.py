@@ -12,6 +12,7 @@ from eans.cli.tables import plain_table
 from eans.progress import plain_console
 
 MOST_RELATIONS = 20
+NOT_HERE = {"bundled": "", "download": "not here yet", "built": "not built yet"}
 app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, fetch one.")
 
 
@@ -27,7 +28,7 @@ def show_all() -> None:
     for dataset in datasets():
         facts = info(dataset.name)
         sizes = [f"{getattr(facts.sizes, name):,}" for name in numbers]
-        table.add_row(dataset.name, *sizes, facts.found_in or "not here yet")
+        table.add_row(dataset.name, *sizes, facts.found_in or NOT_HERE[dataset.kind])
     console = plain_console()
     console.print(table)
     for dataset in datasets():
@@ -61,12 +62,14 @@ def show_one(
     if data.is_registered(name):
         facts = data.info(name)
         console.print(f"folder: {facts.folder}", soft_wrap=True)
+        if facts.dataset.built_from:
+            console.print(f"built from: {facts.dataset.built_from}", soft_wrap=True)
         console.print(f"licence: {facts.dataset.licence}", soft_wrap=True)
 
 
 @app.command("get")
 def fetch(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
-    """Make sure that a dataset is on this machine; print its folder."""
+    """Download or build a dataset if it is not on this machine; print its folder."""
     from eans.data import get
 
     with download_bar() as report:

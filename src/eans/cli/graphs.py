@@ -1,4 +1,4 @@
-"""Graphs by name or folder, for a command: a bar while one is downloaded, warnings on standard error."""
+"""Graphs by name or folder, for a command: a bar while one is downloaded or built, warnings on standard error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_graph(name: str, strict: bool = False) -> KnowledgeGraph:
-    """The graph behind a dataset name or folder (the bundled one for an empty name), with a bar if it is downloaded.
+    """The graph behind a dataset name or folder (the bundled one for an empty name), with a bar if it is fetched.
 
     What is probably wrong with a folder's files is told on standard error; `strict` makes it an error.
     """
@@ -37,7 +37,7 @@ def download_bar() -> Iterator[Any]:
     from rich.progress import BarColumn, Progress, TextColumn
 
     bar = Progress(
-        TextColumn("downloading {task.description}"),
+        TextColumn("fetching {task.description}"),
         BarColumn(),
         disable=not sys.stderr.isatty(),
         console=Console(stderr=True),

@@ -1,14 +1,12 @@
 """Graphs from disk: folders of triples, and benchmarks by name."""
 
+from eans.data.catalogue import Dataset, Kind, Sizes, Source
 from eans.data.checks import check_test
 from eans.data.download import Progress
 from eans.data.findings import Finding
 from eans.data.readers import load_folder, read_triples
 from eans.data.registry import (
-    Dataset,
     DatasetInfo,
-    Sizes,
-    Source,
     bundled_name,
     cache_folder,
     datasets,
@@ -25,6 +23,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Finding",
+    "Kind",
     "Progress",
     "Sizes",
     "Source",

@@ -1,98 +1,32 @@
 """Graphs that are known by name: the public benchmarks and the ones that come with the package.
 
 A benchmark is looked for in ``$EANS_DATA/<name>/``, then in the user's cache (``$EANS_CACHE/<name>/`` when set), and
-else downloaded into the cache. Wherever its files come from, they must be the published ones: a name stands for the
-same triples, with the same ids, on every machine.
+else downloaded, or built from packages that others publish, into the cache. Wherever its files come from, they must be
+the published ones: a name stands for the same triples, with the same ids, on every machine.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from platformdirs import user_cache_dir
 
 from eans.arguments import shown
+from eans.data.catalogue import BUILT, BUNDLED, DOWNLOADS, Dataset, Sizes, bundled
 from eans.data.checks import check
 from eans.data.download import Progress, fetch
 from eans.data.findings import Finding
 from eans.data.readers import find_splits, load_folder, missing_split, text_sha256
 from eans.errors import DataError, EansWarning, UsageError, did_you_mean
 from eans.files import path_text
-from eans.graph import SPLITS, KnowledgeGraph, Split
-
-PUBLIC_COPIES = "https://raw.githubusercontent.com/DeepGraphLearning/KnowledgeGraphEmbedding/master/data"
-"""Where the benchmarks are downloaded from; ``$EANS_MIRROR`` replaces it and must serve the same relative paths."""
+from eans.graph import SPLITS, KnowledgeGraph
 
 FoundIn = Literal["bundled", "EANS_DATA", "cache"]
-BUNDLED = Path(__file__).parent / "bundled"
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large a graph is; entities and relations are counted over all three splits."""
-
-    entities: int
-    relations: int
-    train: int
-    valid: int
-    test: int
-
-
-@dataclass(frozen=True)
-class Source:
-    """A split as it is published.
-
-    Attributes:
-        path: of the file below the base URL.
-        sha256: of the text with LF line ends.
-        download_sha256: of the bytes as served; it differs where the public copy has CRLF line ends.
-    """
-
-    path: str
-    sha256: str
-    download_sha256: str
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A graph with a name.
-
-    Attributes:
-        name: what `load` takes.
-        description: one line on what the graph is.
-        licence: one line on what may be done with it.
-        sizes: the published sizes; None for a bundled graph, which can be counted.
-        sources: the published files; empty for a bundled graph.
-        folder: where a bundled graph lies; None for a download.
-    """
-
-    name: str
-    description: str
-    licence: str
-    sizes: Sizes | None = None
-    sources: Mapping[Split, Source] = field(default_factory=dict, hash=False)
-    folder: Path | None = None
-
-    @property
-    def bundled(self) -> bool:
-        """Whether the graph comes with the package."""
-        return self.folder is not None
-
-    @property
-    def sha256(self) -> dict[Split, str]:
-        """Per split, the SHA-256 of the published text with LF line ends."""
-        return {split: source.sha256 for split, source in self.sources.items()}
-
-    @property
-    def urls(self) -> dict[Split, str]:
-        """Per split, where it is downloaded from; follows ``$EANS_MIRROR``."""
-        base = (os.environ.get("EANS_MIRROR") or PUBLIC_COPIES).rstrip("/")
-        return {split: f"{base}/{source.path}" for split, source in self.sources.items()}
 
 
 @dataclass(frozen=True)
@@ -112,54 +46,10 @@ class DatasetInfo:
     found_in: FoundIn | None
 
 
-FB15K_237 = Dataset(
-    name="fb15k-237",
-    description="Freebase facts on people, films, places and sports, without inverse relations (Toutanova & Chen 2015)",
-    licence="CC BY (Freebase)",
-    sizes=Sizes(entities=14_541, relations=237, train=272_115, valid=17_535, test=20_466),
-    sources={
-        "train": Source(
-            "FB15k-237/train.txt",
-            "61099230e4439f90885ca9767739e31e8e32f54736fa1c35952b27997bc7c08a",
-            "6e4c2782169af21e9743f3b1d200886f5d595bf6bc504ec1351720949c5cdfae",
-        ),
-        "valid": Source(
-            "FB15k-237/valid.txt",
-            "749cbe9d923bac7b9354da5614ecfed2e0220256d442c3e04a6b303db1f273d9",
-            "cf6309010852f6a8d47a45df830a426415d1ee6f7a3970a8376ff1fb81db4a5c",
-        ),
-        "test": Source(
-            "FB15k-237/test.txt",
-            "e2e35e8e6113de220140b6f44dc71a5207b0fc6872d575e874aefe13259b655b",
-            "5711cf41623ceb4eacc50eb6108a3ca6565c7492e3caaf82a3e355cc660d1574",
-        ),
-    },
-)
-
-
-def _same(path: str, sha256: str) -> Source:
-    return Source(path, sha256, sha256)
-
-
-WN18RR = Dataset(
-    name="wn18rr",
-    description="WordNet synsets and their lexical relations, without inverse relations (Dettmers et al. 2018)",
-    licence="WordNet licence (free use and redistribution with its notice)",
-    sizes=Sizes(entities=40_943, relations=11, train=86_835, valid=3_034, test=3_134),
-    sources={
-        "train": _same("wn18rr/train.txt", "038612e783c215ee5f3ca9fbfca27b8d0739be1028fe4ee7c174aecf0b83d5df"),
-        "valid": _same("wn18rr/valid.txt", "453ce7202afa58094a04d2b1560ee2b02660f1c260b32ce6651c8ccedd1028ab"),
-        "test": _same("wn18rr/test.txt", "0383bceaaa1096cf3c03ec021ed0048068e2355dbfc0239b292cefdac821cec5"),
-    },
-)
-
-DOWNLOADS = (FB15K_237, WN18RR)
-
-
 def datasets() -> tuple[Dataset, ...]:
     """Every graph that has a name: the bundled ones first."""
     folders = sorted(path for path in BUNDLED.glob("*") if path.is_dir() and not path.name.startswith(("_", ".")))
-    return (*map(_bundled, folders), *DOWNLOADS)
+    return (*map(bundled, folders), *DOWNLOADS, *BUILT)
 
 
 def load(
@@ -178,9 +68,9 @@ def load(
 
     Args:
         name_or_path: a string that is a registered name means that graph; anything else is a folder.
-        download: whether a benchmark that is not on this machine may be downloaded.
+        download: whether a benchmark that is not on this machine may be downloaded or built.
         strict: whether a finding of the checks is a `DataError`.
-        progress: told of the bytes of a download as ``progress(file, done, total)``.
+        progress: told of the bytes of a download, and of the steps of building, as ``progress(what, done, total)``.
         report: called with each finding; without it they are warnings, `EansWarning`.
     """
     if not isinstance(name_or_path, str | Path):
@@ -217,7 +107,7 @@ def get(name: str, *, download: bool = True, progress: Progress | None = None) -
     if folder is None:
         if not download:
             raise DataError(f"{name}: not on this machine; allow the download or {_by_hand(dataset)}")
-        folder = _download(dataset, progress)
+        folder = _build(dataset, progress) if dataset.kind == "built" else _download(dataset, progress)
     _verify(dataset, folder)
     return folder
 
@@ -234,7 +124,7 @@ def is_registered(name: str) -> bool:
 
 
 def is_here(name_or_path: str) -> bool:
-    """Whether `load` would download nothing."""
+    """Whether `load` would download and build nothing."""
     return not is_registered(name_or_path) or _locate(_lookup(name_or_path))[0] is not None
 
 
@@ -255,11 +145,6 @@ def bundled_name() -> str:
 def cache_folder() -> Path:
     """Where downloads are kept."""
     return Path(os.environ.get("EANS_CACHE") or user_cache_dir("eans"))
-
-
-def _bundled(folder: Path) -> Dataset:
-    description, licence = (folder / "DESCRIPTION").read_text(encoding="utf-8").splitlines()
-    return Dataset(folder.name, description, licence, folder=folder)
 
 
 def _by_name() -> dict[str, Dataset]:
@@ -313,6 +198,14 @@ def _download(dataset: Dataset, progress: Progress | None) -> Path:
         if split not in present:
             target = folder / f"{split}.txt"
             fetch(urls[split], target, source.download_sha256, otherwise=_by_hand(dataset), progress=progress)
+    return folder
+
+
+def _build(dataset: Dataset, progress: Progress | None) -> Path:
+    from eans.data.building import build  # readers of archives, which most runs do without
+
+    folder = cache_folder() / dataset.name
+    build(dataset.name, folder, dataset.sha256, otherwise=_by_hand(dataset), progress=progress)
     return folder
 
 

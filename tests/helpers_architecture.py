@@ -77,7 +77,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "computation": ("kernels", "optimizer", "ordering", "devices"),
     "graphs": (
         "labelled", "vocabulary", "triple_index", "graph", "relation_patterns", "weights", "batches", "data",
-        "manifest", "tensor_files",
+        "splitting", "manifest", "tensor_files",
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": ("cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction"),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eans.recipes import Recipe
     from eans.run import Run
     from eans.samplers import SAMPLERS, Sampler
+    from eans.splitting import split
     from eans.training import Trainer
 
 # A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too, the
@@ -57,6 +58,7 @@ _HOMES = {
     "eans.recipes": ("Recipe",),
     "eans.run": ("Run",),
     "eans.samplers": ("SAMPLERS", "Sampler"),
+    "eans.splitting": ("split",),
     "eans.training": ("Trainer",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
@@ -101,6 +103,7 @@ __all__ = [
     "rank",
     "report_run",
     "resume",
+    "split",
     "train",
 ]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from eans.cli.graphs import load_graph
-from eans.cli.options import DataOption, DeviceOption, SetOption, StrictOption, require_given
+from eans.cli.options import DataOption, DeviceOption, SetOption, SplitOption, StrictOption, require_given
 from eans.progress import plain_console
 
 
@@ -26,12 +26,13 @@ def compare(
     set_: SetOption = None,
     device: DeviceOption = "auto",
     strict: StrictOption = False,
+    split: SplitOption = None,
 ) -> None:
     """Compare methods on a graph: equal budgets, several seeds, differences with 95 % confidence intervals."""
     from eans.comparison import compare as compare_methods
 
     require_given("--data", data)
-    graph = load_graph(data or "", strict=strict)
+    graph = load_graph(data or "", strict, split)
     found = compare_methods(
         graph, methods, out=out, seeds=seeds, budget=budget, steps=steps, test=test, device=device, workers=workers,
         overrides=set_ or [],

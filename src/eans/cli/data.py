@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eans.cli.graphs import download_bar, load_graph
-from eans.cli.options import StrictOption, require_given
+from eans.cli.options import SplitOption, StrictOption, require_given
 from eans.cli.tables import plain_table
 from eans.progress import plain_console
 
@@ -37,7 +37,9 @@ def show_all() -> None:
 
 @app.command("info")
 def show_one(
-    name: Annotated[str, typer.Argument(help="Dataset name or folder.")], strict: StrictOption = False
+    name: Annotated[str, typer.Argument(help="Dataset name or folder.")],
+    strict: StrictOption = False,
+    split: SplitOption = None,
 ) -> None:
     """Sizes, relations and origin of a dataset."""
     import torch
@@ -47,7 +49,7 @@ def show_one(
 
     require_given("the name of the dataset", name)
     console = plain_console()
-    graph = load_graph(name, strict)
+    graph = load_graph(name, strict, split)
     console.print(repr(graph), soft_wrap=True)
     console.print(f"entities that never occur in train: {graph.unseen_entities():,}")
     table = plain_table("relation", *SPLITS, right=SPLITS)

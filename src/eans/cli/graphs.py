@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,17 +13,46 @@ if TYPE_CHECKING:
 
     from eans.data import Finding
     from eans.graph import KnowledgeGraph
+    from eans.splitting import Splitting
 
 
-def load_graph(name: str, strict: bool = False) -> KnowledgeGraph:
+def load_graph(name: str, strict: bool = False, split: str | None = None) -> KnowledgeGraph:
     """The graph behind a dataset name or folder (the bundled one for an empty name), with a bar if it is fetched.
 
-    What is probably wrong with a folder's files is told on standard error; `strict` makes it an error.
+    What is probably wrong with a folder's files is told on standard error; `strict` makes it an error. It is split as
+    `splitting_of` says.
     """
     from eans import data
+    from eans.splitting import split_graph
 
+    chosen = splitting_of(name, split)  # a slip is told before anything is read
     with download_bar() as report:
-        return data.load(name or data.bundled_name(), strict=strict, progress=report, report=warn)
+        graph = data.load(name or data.bundled_name(), strict=strict, progress=report, report=warn)
+    return graph if chosen is None else split_graph(graph, chosen, warn)
+
+
+def splitting_of(name: str, split: str | None) -> Splitting | None:
+    """What --split says; without it a single file is split, and what has splits is not."""
+    from eans.data import is_registered
+    from eans.splitting import Splitting
+
+    if split is None:
+        return Splitting() if name and not is_registered(name) and Path(name).is_file() else None
+    return None if split.strip() == "none" else Splitting.parse(split)
+
+
+@contextlib.contextmanager
+def split_kept(graph: KnowledgeGraph, source: str, split: str | None, run: Path) -> Iterator[None]:
+    """In the end, write the splits of a graph into a run folder that has come to be, unless they were there before."""
+    from eans.runs import RunFolder
+    from eans.splitting import save_split
+
+    chosen = splitting_of(source, split)
+    try:
+        yield
+    finally:
+        if chosen is not None and RunFolder(run).graph_file.is_file():
+            save_split(graph, run / "split", {"source": source, **chosen.to_dict()})
 
 
 def warn(finding: Finding) -> None:

@@ -16,6 +16,14 @@ SeedOption = Annotated[int | None, typer.Option(min=0, help="Short for --set tra
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; repeatable.")
 ]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="Split the triples: 80/10/10, temporal, or both and more with commas between (inverse, uncovered, seed=N);"
+        " none to take them as they are. Default: none for what has splits, 80/10/10 for a single file.",
+    ),
+]
 StrictOption = Annotated[
     bool,
     typer.Option(

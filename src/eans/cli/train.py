@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eans.cli.graphs import load_graph
-from eans.cli.options import DataOption, DeviceOption, SeedOption, SetOption, StrictOption, overrides_of, require_given
+from eans.cli.graphs import load_graph, split_kept
+from eans.cli.options import (
+    DataOption,
+    DeviceOption,
+    SeedOption,
+    SetOption,
+    SplitOption,
+    StrictOption,
+    overrides_of,
+    require_given,
+)
 from eans.cli.tables import show_metrics
 from eans.errors import Interrupted, RunError, UsageError
 from eans.progress import plain_console
@@ -37,30 +46,41 @@ def train(
     set_: SetOption = None,
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
     strict: StrictOption = False,
+    split: SplitOption = None,
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     if resume is not None:
-        if recipe is not None or data is not None or out is not None or seed is not None or set_:
+        if any(given is not None for given in (recipe, data, out, seed, split)) or set_:
             raise UsageError(
-                "--resume continues a run as it was: give no recipe, --data, --out, --seed or --set with it"
+                "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set or --split with it"
             )
         if strict:
             raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
         show_run(_resumed(resume, device))
         return
     require_given("--data", data)
-    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict))
+    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split))
 
 
 def _trained(
-    name: str | None, data: str | None, overrides: list[str], out: Path | None, device: str, strict: bool
+    name: str | None,
+    data: str | None,
+    overrides: list[str],
+    out: Path | None,
+    device: str,
+    strict: bool,
+    split: str | None,
 ) -> Run:
     from eans.lifecycle import start
     from eans.recipes.choosing import recipe_and_graph
 
-    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, strict=strict))
-    with out_folder(out, recipe, graph) as folder, watching(folder) as listener:
+    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, strict=strict, split=split))
+    with (
+        out_folder(out, recipe, graph) as folder,
+        split_kept(graph, recipe.data.name, split, folder),
+        watching(folder) as listener,
+    ):
         return start(recipe, graph, folder, device, listener)
 
 

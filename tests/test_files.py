@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eans.errors import RunError
-from eans.files import atomic_write
+from eans.files import atomic_file, atomic_write
 from helpers_runs import environment
 
 # RLIMIT_FSIZE makes the kernel refuse to let a file grow, as a full disk does.
@@ -146,3 +146,18 @@ def test_places_that_cannot_be_written(place: str, reason: str, tmp_path: Path) 
     assert str(caught.value) == f"cannot write {path}: {reason}; what was there before is intact"
     assert sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "file").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_stream_that_is_cut_off_leaves_the_old_content(error: type[BaseException], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        with atomic_file(path) as file:
+            file.write(b"new" * 100_000)
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"old"}

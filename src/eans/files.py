@@ -6,8 +6,9 @@ import contextlib
 import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from eans.arguments import shown
 from eans.errors import RunError, UsageError
@@ -36,7 +37,7 @@ def path_text(path: str | Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-__all__ = ["atomic_write", "cannot_read", "cannot_write", "make_folder", "take_lock"]
+__all__ = ["atomic_file", "atomic_write", "cannot_read", "cannot_write", "make_folder", "take_lock"]
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -45,20 +46,35 @@ def atomic_write(path: Path, content: bytes) -> None:
     Raises:
         RunError: one line naming the file and the reason (disk full, read-only, ...), and which content is there.
     """
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes the place of `path` in one step at the end of the context.
+
+    Where the context ends with any error, an interruption as well, the old file stays as it was, and no other is left.
+
+    Raises:
+        RunError: as `atomic_write`, also for an `OSError` from inside, which is taken for one of writing.
+    """
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())  # mkstemp is private to the user; keep the usual permissions
         Path(temporary).replace(path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             if temporary:
                 Path(temporary).unlink()
-        raise cannot_write(path, error) from error
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
     try:
         _sync_folder(path.parent)
     except OSError as error:

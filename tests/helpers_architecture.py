@@ -72,7 +72,7 @@ def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
 LAYERS: dict[str, tuple[str, ...]] = {
     "basics": (
         "_version", "errors", "phases", "shapes", "signals", "types", "arguments", "options", "progress", "streams",
-        "commands", "files", "figures",
+        "commands", "files", "figures", "pages",
     ),
     "computation": ("kernels", "optimizer", "ordering", "devices"),
     "graphs": (
@@ -121,8 +121,9 @@ def drawing(edges: Mapping[str, set[str]]) -> str:
     lines = ["flowchart TD"]
     for layer in reversed(layers):
         lines.append(f'  subgraph layer_{layer}["{layers.index(layer) + 1} {layer}"]')
-        lines += [f'    {unit}_["{unit}"]' for unit in LAYERS[layer] if not unit.startswith("_")]
-        inside = {unit: needs[unit] & set(LAYERS[layer]) for unit in LAYERS[layer] if not unit.startswith("_")}
+        drawn = [unit for unit in LAYERS[layer] if not unit.startswith("_")]
+        lines += [f'    {unit}_["{unit}"]' for unit in drawn]
+        inside = {unit: needs[unit] & set(drawn) for unit in drawn}
         lines += [f"    {unit}_ --> {other}_" for unit, other in reduced(inside)]
         lines.append("  end")
     between = {

@@ -16,10 +16,12 @@ import eans
 from eans import cli
 from eans.errors import Interrupted
 from eans.graph import RELATION, SIDES, KnowledgeGraph, Vocabulary, column
-from eans.inspection.charts import for_page, occupied
-from eans.inspection.page import breakable, facts, number, render
+from eans.inspection.charts import occupied
+from eans.inspection.page import facts, render
 from eans.inspection.report import PER_RELATION, changes
 from eans.listener import Listener
+from eans.pages import breakable, number
+from eans.pages.charts import for_page
 from eans.recipes import load
 from eans.recipes.build import resolve
 from eans.runs import RunFolder

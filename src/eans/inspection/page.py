@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup, escape
-
-from eans._version import __version__
 from eans.figures import require_matplotlib
 from eans.inspection.charts import draw_charts
+from eans.pages import count, rendered
 from eans.progress import duration
 from eans.recipes.library import toml_value
 
-TEMPLATE = "report.html.jinja"
 METRICS = (("mr", "MR"), ("mrr", "MRR"), ("hits@1", "Hits@1"), ("hits@3", "Hits@3"), ("hits@10", "Hits@10"))
 # Heading, key, and whether a column of the relations' table holds numbers.
 RELATION_COLUMNS = (
@@ -33,16 +27,14 @@ RELATION_COLUMNS = (
 def render(report: dict[str, Any]) -> str:
     """The page of what `report_run` found; needs matplotlib."""
     require_matplotlib()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "count": count, "duration": duration, "breakable": breakable}
-    template = environment.from_string(resources.files("eans.inspection").joinpath(TEMPLATE).read_text("utf-8"))
-    return template.render(
+    return rendered(
+        "eans.inspection",
+        "report.html.jinja",
         report=report,
         facts=facts(report),
-        charts={name: Markup(svg) for name, svg in draw_charts(report).items()},
+        charts=draw_charts(report),
         metrics=METRICS,
         columns=RELATION_COLUMNS,
-        version=__version__,
     )
 
 
@@ -82,18 +74,3 @@ def _steps(training: dict[str, Any]) -> str:
 def _versions(training: dict[str, Any]) -> str:
     known = (("eans", training.get("eans_version")), ("PyTorch", training.get("torch_version")))
     return ", ".join(f"{name} {version}" for name, version in known if version)
-
-
-def number(value: float | None, places: int = 3) -> str:
-    """A number with so many places; a dash for None."""
-    return "–" if value is None else f"{value:,.{places}f}"
-
-
-def count(value: int | None) -> str:
-    """``1234`` -> ``1,234``; nothing for None."""
-    return "" if value is None else f"{value:,}"
-
-
-def breakable(label: str) -> Markup:
-    """A label as HTML whose lines may end after its separators, rather than anywhere."""
-    return Markup(re.sub(r"(?<=[_./])(?=\w)", "<wbr>", str(escape(label))))

@@ -74,6 +74,8 @@ ARGUMENTS = {
     "inspect_run": "path probe device",
     "inspect_sampler": "graph model sampler recipe limit every probe device dim",
     "report_run": "path split device",
+    "tune": "graph budget out methods space seeds seed device test listener progress",
+    "Run.save": "out",
     "compare": "graph methods out seeds budget steps test device workers progress overrides",
 }
 
@@ -94,12 +96,16 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
     fresh = {"graph": graph, "model": "transe", "sampler": "uniform", **SMALL}
     heads = torch.zeros(2, dtype=torch.int64)
     methods = {"graph": graph, "methods": ["transe/uniform", "distmult/uniform"], "seeds": 1, "steps": 2}
+    tuned = {"graph": graph, "budget": 2, "out": folder.parent / "tuned", "space": folder.parent / "space.toml"}
+    keys = '"model.dim" = 4\n"train.batch_size" = 16\n"sampler.negatives" = 2'
+    tuned["space"].write_text(f'[methods."transe/adv"]\n{keys}\n"train.lr" = {{ low = 0.01, high = 0.1 }}')
     methods |= {"overrides": ["model.dim=4", "train.batch_size=16", "sampler.negatives=2"]}
     return {
         "train": (eans.train, fresh),
         "resume": (eans.resume, {"path": folder}),
         "Run.load": (eans.Run.load, {"path": folder}),
         "Run.predict": (run.predict, query),
+        "Run.save": (run.save, {"out": folder.parent / "saved"}),
         "Run.evaluate": (run.evaluate, {}),
         "load": (eans.load, {"name_or_path": "wordnet-core", "download": False}),
         "evaluate": (eans.evaluate, trained),
@@ -137,6 +143,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
         "inspect_run": (eans.inspect_run, {"path": folder, "probe": 8}),
         "inspect_sampler": (eans.inspect_sampler, fresh | {"limit": 2, "probe": 8}),
         "report_run": (eans.report_run, {"path": folder}),
+        "tune": (eans.tune, tuned),
         "compare": (eans.compare, methods | {"out": folder.parent / "comparison"}),
     }  # fmt: skip
 

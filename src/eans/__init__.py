@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eans.samplers import SAMPLERS, Sampler
     from eans.splitting import split
     from eans.training import Trainer
+    from eans.tuning import tune
 
 # A thread of PyTorch's that waits for another one should sleep, not spin: where other programs use the cores too, the
 # one it waits for may not get to run. Operations that are not worth waking threads for use one, see
@@ -60,6 +61,7 @@ _HOMES = {
     "eans.samplers": ("SAMPLERS", "Sampler"),
     "eans.splitting": ("split",),
     "eans.training": ("Trainer",),
+    "eans.tuning": ("tune",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -105,6 +107,7 @@ __all__ = [
     "resume",
     "split",
     "train",
+    "tune",
 ]
 
 

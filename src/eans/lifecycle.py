@@ -81,7 +81,10 @@ class Lifecycle:
 
     def complete(self, test: bool) -> Run:
         """Train to the end, rank valid and, if `test`, test."""
-        progress = self._train()
+        return self.finish(self.train(), test)
+
+    def finish(self, progress: Progress, test: bool) -> Run:
+        """What comes after training: choose the weights, rank valid and, if `test`, test."""
         metrics, kept = self._choose_weights(progress)
         metrics |= self._metrics_of("test") if test else {}
         metrics["training"] = _training_facts(self.recipe, self.trainer, progress) | {"kept_step": kept}
@@ -95,7 +98,8 @@ class Lifecycle:
         """The model that is trained."""
         return self.trainer.model
 
-    def _train(self) -> Progress:
+    def train(self) -> Progress:
+        """Train from the store's checkpoint to the end; it says how validation went."""
         progress = self.store.load_checkpoint(self.trainer)
         self.listener.start(self.recipe, self.graph, self.trainer)
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from eans.devices import choose_device
 from eans.errors import UsageError
 from eans.evaluation import Ties, evaluate
+from eans.files import as_path
 from eans.graph import KnowledgeGraph, Split
 from eans.labelled import Triples
 from eans.models import Model
@@ -47,6 +48,16 @@ class Run:
         graph = folder.graph()
         model = folder.model(graph, choose_device(device))
         return cls(folder.recipe(), graph, model, folder.metrics(), folder.log(), folder.path)
+
+    def save(self, out: str | Path) -> Run:
+        """Write a run in memory to a new run folder; return the run as it is there."""
+        folder = RunFolder.create(as_path(out, "out"), self.recipe, self.graph)
+        with folder.lock():
+            for record in self.history:
+                folder.append_log(record)
+            folder.save_model(self.model)
+            folder.save_metrics(self.metrics)
+        return replace(self, folder=folder.path)
 
     def predict(
         self,

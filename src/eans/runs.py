@@ -53,6 +53,7 @@ EVALUATION: dict[str, Any] = {
     "training": {"steps": int, "seconds": NUMBER, "device": str},
     "protocol": {"filtered_against": list, "candidates": str, "ties": str, "unseen_entities": str},
 }
+STUDY = "study"  # the folder with what `eans.tuning` keeps beside the run that it chose
 HISTORY = "nothing but the history of the run is lost"
 
 
@@ -86,17 +87,17 @@ class RunFolder:
         path = as_path(path, "run folder")
         folder = cls(path)
         if path.exists():
-            folder._require_free()
+            folder.require_free()
         make_folder(path)
         folder._acquire()
-        folder._require_free()  # again: another process may have been faster
+        folder.require_free()  # again: another process may have been faster
         folder.manifest.write(folder.graph_file, graph_to_bytes(graph))
         folder.manifest.write(folder.recipe_file, to_toml(recipe).encode())
         return folder
 
-    def _require_free(self) -> None:
-        """Raise unless the folder is empty, but for what a set-up that was cut off may have left."""
-        leftovers = {self.graph_file.name, self.manifest.file.name, ".lock"}
+    def require_free(self) -> None:
+        """Raise unless the folder is empty, but for what a set-up that was cut off may have left, and a search."""
+        leftovers = {self.graph_file.name, self.manifest.file.name, ".lock", STUDY}
         if self.path.is_dir() and all(
             entry.name in leftovers or entry.name.endswith(".tmp") for entry in self.path.iterdir()
         ):

@@ -10,6 +10,8 @@ from eans.progress import plain_console
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from eans.run import Run
+
 
 def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
     """A table without lines; the columns in `right` are flush right."""
@@ -56,3 +58,17 @@ def degrees(group: dict[str, Any]) -> str:
     """``0``, ``1-3``, ``4096+``: the degrees of a group of ``by_degree``."""
     least, most = group["least"], group["most"]
     return f"{least}+" if most is None else str(least) if least == most else f"{least}-{most}"
+
+
+def show_run(run: Run) -> None:
+    """The result of a finished run."""
+    from eans.run_progress import summary
+
+    console = plain_console()
+    console.print(summary(run.recipe, run.metrics["training"]), soft_wrap=True)
+    splits: dict[str, Any] = {split: run.metrics[split] for split in ("valid", "test") if split in run.metrics}
+    if splits:
+        show_metrics(splits, run.metrics["protocol"])
+    else:
+        console.print("not evaluated: the graph has neither valid nor test triples")
+    console.print(f"run folder: {run.folder}", soft_wrap=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,8 @@ from eans.cli.options import (
     overrides_of,
     require_given,
 )
-from eans.cli.tables import show_metrics
+from eans.cli.tables import show_run
+from eans.cli.tune import search
 from eans.errors import Interrupted, RunError, UsageError
 from eans.progress import plain_console
 from eans.signals import WORDS, StopRequests
@@ -44,6 +45,9 @@ def train(
     seed: SeedOption = None,
     device: DeviceOption = "auto",
     set_: SetOption = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Search for the best recipe in this time, such as 10m; see `eans tune`.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
     strict: StrictOption = False,
     split: SplitOption = None,
@@ -51,13 +55,21 @@ def train(
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     if resume is not None:
-        if any(given is not None for given in (recipe, data, out, seed, split)) or set_:
+        if any(given is not None for given in (recipe, data, out, seed, split, budget)) or set_:
             raise UsageError(
-                "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set or --split with it"
+                "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set, --split or --budget"
             )
         if strict:
             raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
         show_run(_resumed(resume, device))
+        return
+    if budget is not None:
+        if recipe is not None or set_:
+            raise UsageError(
+                "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for the"
+                " hyper-parameters of one method"
+            )
+        search(budget, data, out, None, None, 1, seed or 0, device, strict, split)
         return
     require_given("--data", data)
     show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split))
@@ -141,17 +153,3 @@ def out_folder(out: Path | None, recipe: Recipe, graph: KnowledgeGraph) -> Itera
         with contextlib.suppress(OSError):
             folder.rmdir()  # works only if the run never began, and the folder is empty
             folder.parent.rmdir()
-
-
-def show_run(run: Run) -> None:
-    """The result of a finished run."""
-    from eans.run_progress import summary
-
-    console = plain_console()
-    console.print(summary(run.recipe, run.metrics["training"]), soft_wrap=True)
-    splits: dict[str, Any] = {split: run.metrics[split] for split in ("valid", "test") if split in run.metrics}
-    if splits:
-        show_metrics(splits, run.metrics["protocol"])
-    else:
-        console.print("not evaluated: the graph has neither valid nor test triples")
-    console.print(f"run folder: {run.folder}", soft_wrap=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["seconds_of", "seconds_per_step"]
 
 WARM_UP = 10  # steps that compile, or are slow for other reasons
+PARTS = 5  # of the steps that are measured
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -30,16 +31,16 @@ def seconds_of(budget: str | float) -> float:
 def seconds_per_step(trainer: Trainer, measured: float) -> float:
     """What a step costs on average; the trainer is of no use afterwards.
 
-    Most steps are measured for about `measured` seconds, without the first ones, which compile. The one in which the
-    sampler re-orders the entities is measured by itself, and counts as often as it comes.
+    Most steps are measured for about `measured` seconds, without the first ones, which compile, and the fastest part
+    counts: other programs make steps slow, and never fast. The one in which the sampler re-orders the entities is
+    measured by itself, and counts as often as it comes.
     """
     _timed(trainer, WARM_UP)
-    steps, elapsed = 0, 0.0
+    count, elapsed, usual, period = 5, 0.0, math.inf, trainer.sampler.period
     while elapsed < measured:
-        count = max(10, steps)
-        elapsed += _timed(trainer, count)
-        steps += count
-    usual, period = elapsed / steps, trainer.sampler.period
+        took = _timed(trainer, count)
+        elapsed, usual = elapsed + took, min(usual, took / count)
+        count = max(5, round(measured / PARTS / usual))
     if not period:
         return usual
     trainer.completed = period * (trainer.completed // period + 1)  # what a step does depends on its number alone

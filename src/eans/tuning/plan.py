@@ -14,13 +14,16 @@ from eans.files import atomic_write
 from eans.graph import KnowledgeGraph
 from eans.phases import phase
 from eans.tuning.space import Space
-from eans.tuning.trial import LEAST_PASSES, Cost, affordable, measure
+from eans.tuning.trial import Cost, affordable, measure
 
 # The first trials take an eightieth of the time, those of the higher rungs so many times as long: about thirty, six and
 # two of them fill it. Where two passes over train take longer, trials are fewer.
 TRIALS, FACTORS = 80, (1, 4, 12)
 MOST_SHARE = (0.1, 0.2, 0.4)  # of the budget, for one trial of each rung
 SHARES = (0.4, 0.7)  # of the time, when trials of rung 1 and of rung 2 begin
+# Passes over train: in a first trial at least, by the method of middling speed; in the longest, or a method is too
+# slow to be tried.
+FIRST_PASSES, LEAST_PASSES = 4.0, 2.0
 FILE = "plan.json"
 
 
@@ -89,7 +92,7 @@ def completed(plan: Plan, graph: KnowledgeGraph, space: Space, budget: float, de
     if not costs:
         raise RunError(f"no method can be tried on this graph: {next(iter(left_out.values()))}")
     passes = sorted(cost.per_pass for cost in costs.values())
-    least = LEAST_PASSES * passes[len(passes) // 2]
+    least = FIRST_PASSES * passes[len(passes) // 2]
     seconds = tuple(
         min(max(budget / TRIALS * factor, least), budget * share)
         for factor, share in zip(FACTORS, MOST_SHARE, strict=True)

@@ -138,19 +138,26 @@ class Search:
             return False
         entry = _next(below, tried)
         began = time.monotonic()
-        outcome, reason = self._tried(entry.number, entry.candidate, rung, min(seconds, self.left))
+        known = entry.facts["dim"], entry.facts["seconds"] / entry.facts["steps"]
+        outcome, reason = self._tried(entry.number, entry.candidate, rung, min(seconds, self.left), known=known)
         self.study.add(rung, entry, outcome, time.monotonic() - began, reason)
         return True
 
     def _tried(
-        self, number: int, candidate: Candidate, rung: int, seconds: float, prune: Prune | None = None
+        self,
+        number: int,
+        candidate: Candidate,
+        rung: int,
+        seconds: float,
+        prune: Prune | None = None,
+        known: tuple[int, float] | None = None,
     ) -> tuple[Outcome | None, str]:
         """Run a trial; what came out, or why nothing did."""
         shown = self._shown(f"trial {number}, {candidate.method}")
         try:
             outcome = run_trial(
                 candidate, self.graph, seconds, rung=rung, seed=self.plan.seed, device=self.device, listener=shown,
-                prune=prune,
+                prune=prune, known=known,
             )  # fmt: skip
         except Interrupted:
             raise

@@ -27,7 +27,7 @@ from eans.tuning.space import Candidate
 # validations and the final ranking are done.
 MEASURED, MOST_MEASURED, TRAINING = 0.03, 2.0, 0.8
 MOST_PASSES = 500  # over train, for each side: by then a run has stopped early, or overfits
-LEAST_PASSES, LEAST_DIM = 2.0, 32  # a trial with fewer passes is tried with half the dimension, down to the least
+SMALLER_BELOW, LEAST_DIM = 8.0, 32  # a short trial with fewer passes has half the dimension, down to the least
 PRUNED = "pruned"
 Prune = Callable[[float, int], bool]
 VALIDATIONS = (6, 12, 20)  # in a trial, by rung
@@ -100,6 +100,7 @@ def run_trial(
     device: torch.device,
     listener: Listener,
     prune: Prune | None = None,
+    known: tuple[int, float] | None = None,
 ) -> Outcome:
     """Train a candidate with a schedule that is complete after so many seconds.
 
@@ -112,6 +113,7 @@ def run_trial(
         device: where.
         listener: callbacks; it may stop the trial.
         prune: told the MRR and the number of each validation; True ends the trial.
+        known: dimension and seconds of a step of an earlier trial of the candidate, which need not be measured again.
 
     Raises:
         Pruned: as `prune` said.
@@ -122,8 +124,8 @@ def run_trial(
     source = graph.source or graph.name
     with affordable():
         recipe = candidate.recipe(source, seed=seed)
-        cost = measure(recipe, graph, device, seconds)
-        while rung == 0 and cost.steps(seconds) < LEAST_PASSES * cost.per_pass / cost.step and _halves(recipe):
+        cost = _cost(recipe, graph, device, seconds, known)
+        while rung == 0 and TRAINING * seconds < SMALLER_BELOW * cost.per_pass and _halves(recipe):
             recipe = _with_dim(recipe, recipe.model.dim // 2)
             cost = measure(recipe, graph, device, seconds)
         steps = cost.steps(seconds)
@@ -150,6 +152,14 @@ def affordable() -> Iterator[None]:
         if "not enough memory" in str(error) or "out of memory" in str(error):  # PyTorch's on a CPU
             raise RunError("not enough memory") from error
         raise
+
+
+def _cost(
+    recipe: Recipe, graph: KnowledgeGraph, device: torch.device, seconds: float, known: tuple[int, float] | None
+) -> Cost:
+    if known is None or known[0] != recipe.model.dim:
+        return measure(recipe, graph, device, seconds)
+    return Cost(known[1], int(resolve(recipe, graph).train.batch_size), len(graph.train))
 
 
 def _halves(recipe: Recipe) -> bool:

@@ -15,6 +15,7 @@ from eans.cli.graphs import load_graph, split_kept
 from eans.cli.options import (
     DataOption,
     DeviceOption,
+    LabelsOption,
     SeedOption,
     SetOption,
     SplitOption,
@@ -47,20 +48,22 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
     strict: StrictOption = False,
     split: SplitOption = None,
+    labels: LabelsOption = None,
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     if resume is not None:
-        if any(given is not None for given in (recipe, data, out, seed, split)) or set_:
+        if any(given is not None for given in (recipe, data, out, seed, split)) or set_ or labels:
             raise UsageError(
-                "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set or --split with it"
+                "--resume continues a run as it was:"
+                " give no recipe, --data, --out, --seed, --set, --split or --labels with it"
             )
         if strict:
             raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
         show_run(_resumed(resume, device))
         return
     require_given("--data", data)
-    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split))
+    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split, labels))
 
 
 def _trained(
@@ -71,11 +74,13 @@ def _trained(
     device: str,
     strict: bool,
     split: str | None,
+    labels: list[Path] | None,
 ) -> Run:
     from eans.lifecycle import start
     from eans.recipes.choosing import recipe_and_graph
 
-    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, strict=strict, split=split))
+    load = partial(load_graph, strict=strict, split=split, labels=labels)
+    recipe, graph = recipe_and_graph(name, data, overrides, load)
     with (
         out_folder(out, recipe, graph) as folder,
         split_kept(graph, recipe.data.name, split, folder),

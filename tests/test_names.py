@@ -313,4 +313,4 @@ def test_commands(run: eans.Run, file: Path, tmp_path: Path) -> None:
     settings = [f"--set={key}" for key in ("model.dim=4", "train.steps=2")]
     command("train", "--data", folder, "--labels", file, "--labels", other, "--out", out, *settings)
     assert names_of(eans.Run.load(out).graph) == NAMES
-    assert "--labels with it" in command("train", "--resume", out, "--labels", file)
+    assert "a run keeps its names: leave it out" in command("train", "--resume", out, "--labels", file)

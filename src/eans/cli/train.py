@@ -53,13 +53,14 @@ def train(
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     if resume is not None:
-        if any(given is not None for given in (recipe, data, out, seed, split)) or set_ or labels:
+        if any(given is not None for given in (recipe, data, out, seed, split)) or set_:
             raise UsageError(
-                "--resume continues a run as it was:"
-                " give no recipe, --data, --out, --seed, --set, --split or --labels with it"
+                "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set or --split with it"
             )
         if strict:
             raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
+        if labels:
+            raise UsageError("--labels names what a graph has when it is read, and a run keeps its names: leave it out")
         show_run(_resumed(resume, device))
         return
     require_given("--data", data)

@@ -147,7 +147,7 @@ def _rows(connection: Any, query: str) -> Iterator[list[pa.Array]]:
     cursor = connection.execute(query)
     types: list[pa.DataType | None] = [None] * len(cursor.description)
     while rows := cursor.fetchmany(ROWS):
-        columns = [pa.array(column, type_) for column, type_ in zip(zip(*rows, strict=True), types, strict=True)]
+        columns = [pa.array([row[at] for row in rows], known) for at, known in enumerate(types)]
         types = [column.type for column in columns]
         yield columns
 

@@ -120,10 +120,9 @@ class Vocabulary(Sequence[str]):
         """Label to readable name, for those of these labels that have one."""
         if self.names is None:
             return {}
-        asked = sorted(set(labels))
-        places = dict(zip(asked, self.ids_of(asked).tolist(), strict=True))
-        names = {label: self.name(index) for label, index in places.items() if index >= 0}
-        return {label: name for label, name in names.items() if name is not None}
+        asked = pc.is_in(self.array, value_set=pa.array(set(labels), LABELS))  # no table of all labels for a few
+        found = pc.and_(asked, pc.fill_null(pc.not_equal(self.names, self.array), False))
+        return dict(zip(self.array.filter(found).to_pylist(), self.names.filter(found).to_pylist(), strict=True))
 
     def id(self, label: str) -> int:
         """The id of a label, or of a readable name that only one label has.

@@ -6,16 +6,20 @@ A triple is a row ``(head, relation, tail)`` of integer ids. Everything here is 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from eans.arguments import choice, described, shown
-from eans.errors import DataError, UsageError
+from eans.arguments import choice, described, shown, texts
+from eans.errors import DataError, EansWarning, UsageError
 from eans.labelled import Triples, labelled
 from eans.triple_index import HEAD as HEAD
 from eans.triple_index import RELATION as RELATION
@@ -26,8 +30,8 @@ from eans.triple_index import column as column
 from eans.triple_index import is_ids as is_ids
 from eans.triple_index import opposite as opposite
 from eans.types import Side as Side
+from eans.vocabulary import LABELS, bytes_of, indices, joined
 from eans.vocabulary import Vocabulary as Vocabulary
-from eans.vocabulary import bytes_of, joined
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, Split, Split] = ("train", "valid", "test")
@@ -135,6 +139,42 @@ class KnowledgeGraph:
     def with_test(self, test: Tensor) -> KnowledgeGraph:
         """The graph with other test triples ``[n, 3]``; those that it has now stay known."""
         return replace(self, test=test, also_known=torch.cat([self.also_known, self.test]), source="")
+
+    def with_names(self, names: Mapping[str, str]) -> KnowledgeGraph:
+        """The graph with readable names of entities and relations: shown beside labels, and asked for like them.
+
+        Args:
+            names: label to name. Labels that the graph does not have are counted in a warning, `EansWarning`; what it
+                has no new name for keeps the one it has.
+        """
+        if not isinstance(names, Mapping):
+            raise UsageError(f"names must be a mapping of labels to names, got {shown(names)}")
+        try:
+            labels, found = (pa.array(texts("names", part, "texts"), LABELS) for part in (names, names.values()))
+        except UnicodeEncodeError as error:
+            raise UsageError(f"names: {shown(error.object)} is no text that UTF-8 can hold") from None
+        unknown = labels.filter(pa.array(~self.has_labels(labels)))
+        if len(unknown):
+            warnings.warn(
+                f"{len(unknown):,} of {len(labels):,} names are for labels that graph '{self.name}' does not have,"
+                f" such as {shown(unknown[0].as_py())}",
+                EansWarning,
+                stacklevel=2,
+            )
+        return self.named(labels, found)
+
+    def named(self, labels: pa.Array, names: pa.Array) -> KnowledgeGraph:
+        """The graph with readable names: Arrow arrays ``[n]``, as `Vocabulary.named` takes them."""
+        entities, relations = (part.named(labels, names) for part in (self.entities, self.relations))
+        return replace(self, entities=entities, relations=relations)
+
+    def has_labels(self, labels: pa.Array) -> NDArray[np.bool_]:
+        """Which of these labels ``[n]`` are those of an entity or a relation."""
+        return (indices(labels, self.entities.array) >= 0) | (indices(labels, self.relations.array) >= 0)
+
+    def names_of(self, entities: Iterable[str], relations: Iterable[str]) -> dict[str, str]:
+        """Label to readable name, for those of these labels that have one."""
+        return self.entities.names_of(entities) | self.relations.names_of(relations)
 
     @property
     def num_entities(self) -> int:

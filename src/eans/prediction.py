@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
@@ -39,10 +39,12 @@ class Predictions(Sequence[Prediction]):
     Attributes:
         target: which column was asked for: ``"head"``, ``"relation"`` or ``"tail"``.
         rows: the predictions.
+        readable: label to name, for the labels in `rows` of which the graph has a readable name.
     """
 
     target: str
     rows: tuple[Prediction, ...]
+    readable: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,20 +65,28 @@ class Predictions(Sequence[Prediction]):
         return tuple(getattr(row, self.target) for row in self.rows)
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Columns by name: ``pandas.DataFrame(predictions.to_dict())`` or ``pyarrow.table(...)`` take it as it is."""
-        return {name: [getattr(row, name) for row in self.rows] for name in COLUMNS}
+        """Columns by name: ``pandas.DataFrame(predictions.to_dict())`` or ``pyarrow.table(...)`` take it as it is.
+
+        Where the graph has readable names, so has the table: in the columns head_name, relation_name and tail_name.
+        """
+        columns = {name: [getattr(row, name) for row in self.rows] for name in COLUMNS}
+        named = COLUMNS[:3] if self.readable else ()
+        return columns | {f"{name}_name": [self.readable.get(label) for label in columns[name]] for name in named}
 
     def to_csv(self) -> str:
         """Comma-separated, with a header."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(self.rows)
+        columns = self.to_dict()
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
         return text.getvalue()
 
     def to_json(self) -> str:
         """A list of objects, one per prediction."""
-        return json.dumps([row._asdict() for row in self.rows], ensure_ascii=False, indent=2)
+        columns = self.to_dict()
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return json.dumps(rows, ensure_ascii=False, indent=2)
 
 
 def predict(
@@ -93,7 +103,8 @@ def predict(
 
     Args:
         model, graph: the trained model and the graph whose names it uses.
-        head, relation, tail: labels; exactly one is left out, and that one is predicted.
+        head, relation, tail: labels, or readable names that just one label has; exactly one is left out, and that one
+            is predicted.
         k: how many to return.
         known: ``"filter"`` leaves out triples that the graph holds already; ``"mark"`` keeps them, marked.
     """
@@ -132,4 +143,5 @@ def predict(
         h, r, t = completed[index].tolist()
         labels = graph.entities[h], graph.relations[r], graph.entities[t]
         rows.append(Prediction(*labels, score, bool(is_known[index])))
-    return Predictions(target, tuple(rows))
+    entities, relations = {label for row in rows for label in (row.head, row.tail)}, {row.relation for row in rows}
+    return Predictions(target, tuple(rows), graph.names_of(entities, relations))

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
@@ -16,8 +18,9 @@ from eans.errors import DataError, RunError
 from eans.files import cannot_read
 from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
 from eans.manifest import FORMAT, RESTORE, check_format
-from eans.vocabulary import bytes_of, joined
+from eans.vocabulary import LABELS, bytes_of, joined
 
+KINDS = {"entities": "entity", "relations": "relation"}
 OF_TRAIN = ("weights", "times")  # of each triple of train, where the graph has them
 
 
@@ -74,19 +77,33 @@ def graph_to_bytes(graph: KnowledgeGraph) -> bytes:
     if len(graph.also_known):
         tensors["also_known"] = graph.also_known.to(torch.int32)
     tensors |= {name: value for name in OF_TRAIN if (value := getattr(graph, name)) is not None}
-    for name, vocabulary in (("entities", graph.entities), ("relations", graph.relations)):
-        lines = bytes_of(joined("\n", vocabulary.array, ""))[:-1]
-        tensors[name] = torch.frombuffer(bytearray(lines), dtype=torch.uint8)
+    for key in KINDS:
+        vocabulary: Vocabulary = getattr(graph, key)
+        tensors[key] = _lines(vocabulary.array)
+        if vocabulary.names is not None:
+            tensors[f"{key}_names"] = _lines(pc.fill_null(vocabulary.names, ""))
     return tensors_to_bytes(tensors, {"name": graph.name, "source": graph.source})
+
+
+def _lines(texts: pa.LargeStringArray) -> Tensor:
+    """Texts as UTF-8, uint8 ``[bytes]``, with a line feed between them."""
+    return torch.frombuffer(bytearray(bytes_of(joined("\n", texts, ""))[:-1]), dtype=torch.uint8)
+
+
+def _vocabulary(tensors: dict[str, Tensor], key: str, kind: str) -> Vocabulary:
+    """The labels of one kind, with their names if there are any."""
+    vocabulary = Vocabulary(bytes(tensors[key].numpy()).decode().split("\n"), kind)
+    if (names := tensors.get(f"{key}_names")) is None:
+        return vocabulary
+    return vocabulary.named(vocabulary.array, pa.array(bytes(names.numpy()).decode().split("\n"), LABELS))
 
 
 def graph_from_bytes(content: bytes, path: Path) -> KnowledgeGraph:
     """The inverse of `graph_to_bytes`; `path` is where the content comes from."""
     tensors, metadata = tensors_from_bytes(content, path)
     try:
-        labels = {key: bytes(tensors[key].numpy()).decode().split("\n") for key in ("entities", "relations")}
         train, valid, test = (tensors[split].to(torch.int64) for split in SPLITS)
-        entities, relations = Vocabulary(labels["entities"]), Vocabulary(labels["relations"], "relation")
+        entities, relations = (_vocabulary(tensors, key, kind) for key, kind in KINDS.items())
         more = {name: tensors[name] for name in OF_TRAIN if name in tensors}
         if "also_known" in tensors:
             more["also_known"] = tensors["also_known"].to(torch.int64)

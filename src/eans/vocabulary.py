@@ -6,7 +6,9 @@ A Python string takes some 60 bytes more than its letters; here a label takes 8.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +23,7 @@ from eans.arguments import described, several, shown
 from eans.errors import DataError, UsageError, did_you_mean
 
 LABELS = pa.large_string()  # 64-bit offsets: the labels of one graph may take more than 2 GB
+LISTED = 10  # labels of one name in a message
 COMPARED = 20_000  # labels among which a misspelt one is looked for; comparing one takes some 5 us
 
 
@@ -33,11 +36,14 @@ class Vocabulary(Sequence[str]):
 
     Attributes:
         array: the labels as ``pyarrow.LargeStringArray``, in the order of their ids.
+        names: readable names in the same order, null where there is none; None if no label has one. They are shown
+            beside labels and asked for like labels, and need not be different.
     """
 
     def __init__(self, labels: Iterable[str] | pa.Array, kind: str = "entity") -> None:
         self.kind = kind
         self.array: pa.LargeStringArray = _as_array(labels, kind)
+        self.names: pa.LargeStringArray | None = None
         _check(self.array, kind)
 
     @cached_property
@@ -75,9 +81,57 @@ class Vocabulary(Sequence[str]):
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} {self.kind} labels)"
 
+    def named(self, labels: pa.Array, names: pa.Array) -> Vocabulary:
+        """The vocabulary with readable names of some labels; the others keep theirs.
+
+        Args:
+            labels, names: Arrow arrays ``[n]``. Labels that it does not have are passed over; of several names for one
+                the first is taken, and an empty one is none.
+        """
+        if len(labels) != len(names):
+            raise DataError(f"{len(labels)} {self.kind} labels have {len(names)} names")
+        places = indices(labels, self.array)
+        known = np.flatnonzero(places >= 0)[::-1]
+        rows = np.full(len(self), -1)
+        rows[places[known]] = known  # of equal places the last counts, which is the first before they were turned round
+        plain = pc.replace_substring_regex(names.cast(LABELS), r"[\t\n\r]+", " ")
+        found = pc.if_else(pc.equal(plain, ""), None, plain).take(pa.array(rows, mask=rows < 0))
+        found = found if self.names is None else pc.coalesce(found, self.names)
+        result = copy(self)
+        result.names = found if found.null_count < len(found) else None
+        return result
+
+    def take(self, ids: Tensor) -> Vocabulary:
+        """The vocabulary of these labels alone, with their names."""
+        result = Vocabulary(self.labels_of(ids), self.kind)
+        result.names = None if self.names is None else self.names.take(pa.array(ids.numpy()))
+        return result
+
+    def name(self, index: int) -> str | None:
+        """The readable name of an id, if it has one that says more than its label."""
+        found = None if self.names is None else self.names[index].as_py()
+        return None if found == self[index] else found
+
+    def shown(self, index: int) -> str:
+        """An id for people: ``name (label)``, or the label."""
+        return readable(self[index], self.name(index))
+
+    def names_of(self, labels: Iterable[str]) -> dict[str, str]:
+        """Label to readable name, for those of these labels that have one."""
+        if self.names is None:
+            return {}
+        asked = pc.is_in(self.array, value_set=pa.array(set(labels), LABELS))  # no table of all labels for a few
+        found = pc.and_(asked, pc.fill_null(pc.not_equal(self.names, self.array), False))
+        return dict(zip(self.array.filter(found).to_pylist(), self.names.filter(found).to_pylist(), strict=True))
+
     def id(self, label: str) -> int:
-        """The id of `label`; an unknown label is a `UsageError` that names the nearest known one."""
+        """The id of a label, or of a readable name that only one label has.
+
+        What is neither is a `UsageError` that names the nearest known one; so is a name of several labels, which lists
+        them.
+        """
         found = self._find(label)
+        found = self._named(label) if found < 0 else found
         if found < 0:
             raise UsageError(f"unknown {self.kind} {shown(label)}{self.nearest(label)}")
         return found
@@ -86,6 +140,22 @@ class Vocabulary(Sequence[str]):
         """Where a label is, -1 if nowhere: one pass over the buffer, 5 ms for a million labels."""
         text = _text(label)
         return int(pc.index(self.array, text).as_py()) if text is not None else -1
+
+    def _named(self, text: object) -> int:
+        """The id that has this name, or is shown as this text; -1 for none."""
+        if self.names is None or _text(text) is None:
+            return -1
+        found = np.flatnonzero(pc.fill_null(pc.equal(self.names, text), False).to_numpy(zero_copy_only=False)).tolist()
+        if len(found) > 1:
+            labels = ", ".join(self[index] for index in found[:LISTED]) + (", ..." if len(found) > LISTED else "")
+            raise UsageError(
+                f"{self.kind} {shown(text)} is the name of {len(found)}: {labels}; give one of these labels"
+            )
+        shown_as = re.fullmatch(r"(?s)(.*) \((.+)\)", str(text))
+        if not found and shown_as:
+            index = self._find(shown_as[2])
+            return index if index >= 0 and self.name(index) == shown_as[1] else -1
+        return found[0] if found else -1
 
     def ids_of(self, labels: Iterable[str] | pa.Array | pa.ChunkedArray) -> Tensor:
         """The ids of many labels, int64 ``[n]``, with -1 for one that is not known.
@@ -131,15 +201,25 @@ class Vocabulary(Sequence[str]):
         """
         if _text(label) is None:
             return ""
-        if len(self) <= COMPARED:
-            return did_you_mean(label, self)
-        lowered, wanted = pc.utf8_lower(self.array), str(label).lower()
-        alike = self.array.filter(pc.equal(lowered, wanted))
-        for length in range(min(4, len(wanted)), 0, -1):
-            if len(alike):
-                break
-            alike = self.array.filter(pc.starts_with(lowered, wanted[:length]))
-        return did_you_mean(label, alike[:COMPARED].to_pylist())
+        names = None if self.names is None else self.names.drop_null()
+        return _nearest(str(label), self.array) or (_nearest(str(label), names) if names is not None else "")
+
+
+def readable(label: str, name: str | None) -> str:
+    """``name (label)``, or the label where there is no name."""
+    return label if name is None else f"{name} ({label})"
+
+
+def _nearest(label: str, known: pa.LargeStringArray) -> str:
+    if len(known) <= COMPARED:
+        return did_you_mean(label, known.to_pylist())
+    lowered, wanted = pc.utf8_lower(known), label.lower()
+    alike = known.filter(pc.equal(lowered, wanted))
+    for length in range(min(4, len(wanted)), 0, -1):
+        if len(alike):
+            break
+        alike = known.filter(pc.starts_with(lowered, wanted[:length]))
+    return did_you_mean(label, alike[:COMPARED].to_pylist())
 
 
 def indices(asked: pa.Array | pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:

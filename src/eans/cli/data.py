@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eans.cli.graphs import download_bar, load_graph
-from eans.cli.options import SplitOption, StrictOption, require_given
+from eans.cli.options import LabelsOption, SplitOption, StrictOption, require_given
 from eans.cli.tables import plain_table
 from eans.progress import plain_console
 
@@ -40,6 +40,7 @@ def show_one(
     name: Annotated[str, typer.Argument(help="Dataset name or folder.")],
     strict: StrictOption = False,
     split: SplitOption = None,
+    labels: LabelsOption = None,
 ) -> None:
     """Sizes, relations and origin of a dataset."""
     import torch
@@ -49,13 +50,13 @@ def show_one(
 
     require_given("the name of the dataset", name)
     console = plain_console()
-    graph = load_graph(name, strict, split)
+    graph = load_graph(name, strict, split, labels)
     console.print(repr(graph), soft_wrap=True)
     console.print(f"entities that never occur in train: {graph.unseen_entities():,}")
     table = plain_table("relation", *SPLITS, right=SPLITS)
     counts = {split: torch.bincount(graph.split(split)[:, RELATION], minlength=graph.num_relations) for split in SPLITS}
     for relation in counts["train"].argsort(descending=True, stable=True).tolist()[:MOST_RELATIONS]:
-        table.add_row(graph.relations[relation], *(f"{int(counts[split][relation]):,}" for split in SPLITS))
+        table.add_row(graph.relations.shown(relation), *(f"{int(counts[split][relation]):,}" for split in SPLITS))
     console.print(table)
     if graph.num_relations > MOST_RELATIONS:
         console.print(f"and {graph.num_relations - MOST_RELATIONS} relations more")

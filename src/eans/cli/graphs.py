@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from eans.splitting import Splitting
 
 
-def load_graph(name: str, strict: bool = False, split: str | None = None) -> KnowledgeGraph:
+def load_graph(
+    name: str, strict: bool = False, split: str | None = None, labels: list[Path] | None = None
+) -> KnowledgeGraph:
     """The graph behind a dataset name or folder (the bundled one for an empty name), with a bar if it is fetched.
 
     What is probably wrong with a folder's files is told on standard error; `strict` makes it an error. It is split as
@@ -27,7 +29,7 @@ def load_graph(name: str, strict: bool = False, split: str | None = None) -> Kno
 
     chosen = splitting_of(name, split)  # a slip is told before anything is read
     with download_bar() as report:
-        graph = data.load(name or data.bundled_name(), strict=strict, progress=report, report=warn)
+        graph = data.load(name or data.bundled_name(), strict=strict, progress=report, report=warn, labels=labels)
     return graph if chosen is None else split_graph(graph, chosen, warn)
 
 

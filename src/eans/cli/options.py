@@ -24,6 +24,12 @@ SplitOption = Annotated[
         " none to take them as they are. Default: none for what has splits, 80/10/10 for a single file.",
     ),
 ]
+LabelsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--labels", metavar="FILE", help="Readable names: lines id<TAB>name, or id,name in a .csv file; repeatable."
+    ),
+]
 StrictOption = Annotated[
     bool,
     typer.Option(

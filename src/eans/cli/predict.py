@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from eans.cli.options import DeviceOption, RunArgument, choose
+from eans.cli.graphs import warn
+from eans.cli.options import DeviceOption, LabelsOption, RunArgument, choose
 from eans.cli.tables import plain_table
 from eans.progress import plain_console
 from eans.streams import typed
@@ -23,15 +25,20 @@ def predict(
     k: Annotated[int, typer.Option("-k", help="How many.")] = 10,
     known: Annotated[str, typer.Option(help="filter: leave known triples out. mark: keep and mark them.")] = "filter",
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    labels: LabelsOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Complete a triple: give two of --head, --relation, --tail."""
+    from eans.data.names import name_graph
     from eans.run import Run
 
     choose("--known", known, ("filter", "mark"))
     choose("--format", format, ("table", "csv", "json"))
     given = {"head": typed(head), "relation": typed(relation), "tail": typed(tail)}
-    predictions = Run.load(run, device).predict(**given, k=k, known=cast("Known", known))
+    trained = Run.load(run, device)
+    if labels:
+        trained = replace(trained, graph=name_graph(trained.graph, labels, warn))
+    predictions = trained.predict(**given, k=k, known=cast("Known", known))
     if format == "csv":
         print(predictions.to_csv(), end="")
     elif format == "json":
@@ -42,10 +49,13 @@ def predict(
 
 def show_predictions(predictions: Predictions, with_known: bool) -> None:
     """Predictions as a table, best first."""
+    from eans.vocabulary import readable
+
     table = plain_table("rank", right=("rank",))
     for name in ("head", "relation", "tail", "score", *(["known"] if with_known else [])):
         table.add_column(name, justify="right" if name == "score" else "left", overflow="fold")
     for position, row in enumerate(predictions, 1):
         known = ["yes" if row.known else ""] if with_known else []
-        table.add_row(str(position), row.head, row.relation, row.tail, f"{row.score:.3f}", *known)
+        triple = (readable(label, predictions.readable.get(label)) for label in row[:3])
+        table.add_row(str(position), *triple, f"{row.score:.3f}", *known)
     plain_console().print(table)

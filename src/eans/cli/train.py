@@ -15,6 +15,7 @@ from eans.cli.graphs import load_graph, split_kept
 from eans.cli.options import (
     DataOption,
     DeviceOption,
+    LabelsOption,
     SeedOption,
     SetOption,
     SplitOption,
@@ -51,6 +52,7 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
     strict: StrictOption = False,
     split: SplitOption = None,
+    labels: LabelsOption = None,
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
@@ -61,6 +63,8 @@ def train(
             )
         if strict:
             raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
+        if labels:
+            raise UsageError("--labels names what a graph has when it is read, and a run keeps its names: leave it out")
         show_run(_resumed(resume, device))
         return
     if budget is not None:
@@ -69,10 +73,11 @@ def train(
                 "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for the"
                 " hyper-parameters of one method"
             )
-        search(budget, data, out, None, None, 1, seed or 0, device, strict, split)
+        load = partial(load_graph, strict=strict, split=split, labels=labels)
+        search(budget, data, out, None, None, 1, seed or 0, device, load, split)
         return
     require_given("--data", data)
-    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split))
+    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split, labels))
 
 
 def _trained(
@@ -83,11 +88,13 @@ def _trained(
     device: str,
     strict: bool,
     split: str | None,
+    labels: list[Path] | None,
 ) -> Run:
     from eans.lifecycle import start
     from eans.recipes.choosing import recipe_and_graph
 
-    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, strict=strict, split=split))
+    load = partial(load_graph, strict=strict, split=split, labels=labels)
+    recipe, graph = recipe_and_graph(name, data, overrides, load)
     with (
         out_folder(out, recipe, graph) as folder,
         split_kept(graph, recipe.data.name, split, folder),

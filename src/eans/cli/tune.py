@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eans.cli.graphs import load_graph, split_kept
-from eans.cli.options import DataOption, DeviceOption, SplitOption, StrictOption, require_given
+from eans.cli.options import DataOption, DeviceOption, LabelsOption, SplitOption, StrictOption, require_given
 from eans.cli.tables import show_run
 from eans.progress import plain_console
 from eans.streams import outlive_readers
+
+if TYPE_CHECKING:
+    from eans.graph import KnowledgeGraph
 
 BudgetOption = Annotated[
     str, typer.Option(help="Time for the search, such as 90s, 10m or 2h; the run that it ends with is included.")
@@ -37,6 +42,7 @@ def tune(
     device: DeviceOption = "auto",
     strict: StrictOption = False,
     split: SplitOption = None,
+    labels: LabelsOption = None,
 ) -> None:
     """Search for the best model in a given time: whole methods, short runs first, the best of them longer."""
     from eans.tuning.space import space_text
@@ -44,7 +50,8 @@ def tune(
     if show_space:
         plain_console().print(space_text(space), soft_wrap=True, end="")
         return
-    search(budget, data, out, methods, space, seeds, seed, device, strict, split)
+    load = partial(load_graph, strict=strict, split=split, labels=labels)
+    search(budget, data, out, methods, space, seeds, seed, device, load, split)
 
 
 def search(
@@ -56,7 +63,7 @@ def search(
     seeds: int,
     seed: int,
     device: str,
-    strict: bool,
+    load: Callable[[str], KnowledgeGraph],
     split: str | None,
 ) -> None:
     """What both commands do."""
@@ -71,7 +78,7 @@ def search(
     outlive_readers()
     require_given("--data", data)
     seconds = seconds_of(budget)
-    graph = load_graph(data or "", strict, split)
+    graph = load(data or "")
     folder = out or Path("runs") / f"{Path(graph.name).stem}-tuned"
 
     def on_stop(count: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from eans.data.catalogue import BUILT, BUNDLED, DOWNLOADS, Dataset, Sizes, bundl
 from eans.data.checks import check
 from eans.data.download import Progress, fetch
 from eans.data.findings import Finding
+from eans.data.names import name_graph
 from eans.data.readers import find_splits, load_folder, missing_split, text_sha256
 from eans.errors import DataError, EansWarning, UsageError, did_you_mean
 from eans.files import path_text
@@ -59,6 +60,7 @@ def load(
     strict: bool = False,
     progress: Progress | None = None,
     report: Callable[[Finding], None] | None = None,
+    labels: str | Path | Sequence[str | Path] | None = None,
 ) -> KnowledgeGraph:
     """Load a graph by name, or from a folder of train, valid and test files, of which the last two may be missing.
 
@@ -72,7 +74,12 @@ def load(
         strict: whether a finding of the checks is a `DataError`.
         progress: told of the bytes of a download, and of the steps of building, as ``progress(what, done, total)``.
         report: called with each finding; without it they are warnings, `EansWarning`.
+        labels: a file or files with readable names, lines ``id<TAB>name``, or ``id,name`` in a ``.csv`` file; see
+            `KnowledgeGraph.with_names`.
     """
+    if labels is not None:
+        graph = load(name_or_path, download=download, strict=strict, progress=progress, report=report)
+        return name_graph(graph, labels, report)
     if not isinstance(name_or_path, str | Path):
         raise UsageError(f"a dataset is given by its name or the path of a folder, got {shown(name_or_path)}")
     if isinstance(name_or_path, str) and is_registered(name_or_path):

@@ -9,6 +9,7 @@ from eans.inspection.charts import draw_charts
 from eans.pages import count, rendered
 from eans.progress import duration
 from eans.recipes.library import toml_value
+from eans.vocabulary import readable
 
 METRICS = (("mr", "MR"), ("mrr", "MRR"), ("hits@1", "Hits@1"), ("hits@3", "Hits@3"), ("hits@10", "Hits@10"))
 # Heading, key, and whether a column of the relations' table holds numbers.
@@ -32,6 +33,7 @@ def render(report: dict[str, Any]) -> str:
         "report.html.jinja",
         report=report,
         facts=facts(report),
+        named=lambda label: readable(label, report["names"].get(label)),
         charts=draw_charts(report),
         metrics=METRICS,
         columns=RELATION_COLUMNS,

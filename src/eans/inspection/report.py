@@ -63,6 +63,8 @@ def _report(path: Path, split: Split, device: str, told: Report | None) -> dict[
         found = _rank(model, graph, name, recipe, told)
         metrics.setdefault(name, found.summary(ties))
         ranks = found if name == split else ranks
+    relations = _relations(ranks, recipe) if ranks is not None else []
+    examples = _examples(ranks, model, recipe) if ranks is not None else []
     return {
         "run": path_text(path.resolve().name),
         "complete": folder.is_complete,
@@ -77,10 +79,18 @@ def _report(path: Path, split: Split, device: str, told: Report | None) -> dict[
         "baselines": {name: baselines(graph, name, ties=ties, device=chosen) for name in metrics},
         "history": folder.log(),
         "analysis": _analysis(folder, recipe, graph, chosen),
-        "relations": _relations(ranks, recipe) if ranks is not None else [],
-        "examples": _examples(ranks, model, recipe) if ranks is not None else [],
+        "relations": relations,
+        "examples": examples,
+        "names": _names(graph, relations, examples),
         "toml": to_toml(recipe),
     }
+
+
+def _names(graph: KnowledgeGraph, relations: list[dict[str, Any]], examples: list[dict[str, Any]]) -> dict[str, str]:
+    """Label to readable name, for those labels of a report that have one."""
+    better = {one["entity"] for row in examples for one in row["better"]}
+    entities = {row[side] for row in examples for side in SIDES} | better
+    return graph.names_of(entities, {row["relation"] for row in (*relations, *examples)})
 
 
 def changes(recipe: Recipe, graph: KnowledgeGraph) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from eans.data.findings import Finding, be, brief, many
 from eans.data.writing import save_folder
 from eans.errors import EansWarning, UsageError
 from eans.files import atomic_write
-from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Vocabulary
+from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph
 from eans.labelled import Triples
 from eans.relation_patterns import LEAST, Overlap, overlaps
 from eans.splitting.choosing import RATIOS, How, Splitting
@@ -227,8 +227,8 @@ def _of_train_alone(graph: KnowledgeGraph) -> KnowledgeGraph:
 
     return replace(
         graph,
-        entities=Vocabulary(graph.entities.labels_of(entities)),
-        relations=Vocabulary(graph.relations.labels_of(relations), "relation"),
+        entities=graph.entities.take(entities),
+        relations=graph.relations.take(relations),
         train=moved(graph.train),
         valid=moved(graph.valid),
         test=moved(graph.test),

@@ -84,20 +84,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_help_is_fast_and_light() -> None:
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        result = eans("--help")
-        times.append(time.perf_counter() - start)
-        assert result.returncode == 0
-    print(f"eans --help: {min(times):.3f} s")
-    assert min(times) < 1.0
+def test_help_imports_no_library_that_takes_long() -> None:
+    result = eans("--help")
+    assert result.returncode == 0
     for word in ("train", "evaluate", "predict", "data", "recipes", "inspect", "report", "--version"):
         assert word in result.stdout
     imports = eans("--help", env=environment(PYTHONPROFILEIMPORTTIME="1")).stderr
     assert "typer" in imports
-    assert not re.search(r"\| +(torch|numpy|pydantic|safetensors)$", imports, re.MULTILINE)
+    assert not re.search(r"\| +(torch|numpy|numba|pandas|pyarrow|pydantic|optuna|safetensors)$", imports, re.MULTILINE)
 
 
 def test_version_and_no_arguments(call: Call) -> None:
@@ -160,12 +154,12 @@ def test_version_and_no_arguments(call: Call) -> None:
         ("train --data GRAPH --device gpu", "unknown device 'gpu' (auto, cpu or cuda)"),
         ("train --data GRAPH --out RUN", "RUN exists already; choose another --out, or continue it with: eans train"),
         ("train --resume nowhere", "nowhere is not a run folder"),
-        ("train --resume RUN --seed 3", "give no recipe, --data, --out, --seed, --set or --split with it"),
-        ("train default --resume RUN", "give no recipe, --data, --out, --seed, --set or --split with it"),
-        ("train --resume RUN --set train.lr=1", "give no recipe, --data, --out, --seed, --set or --split with it"),
-        ("train --resume RUN --data GRAPH", "give no recipe, --data, --out, --seed, --set or --split with it"),
+        ("train --resume RUN --seed 3", "give no recipe, --data, --out, --seed, --set, --split or --budget"),
+        ("train default --resume RUN", "give no recipe, --data, --out, --seed, --set, --split or --budget"),
+        ("train --resume RUN --set train.lr=1", "give no recipe, --data, --out, --seed, --set, --split or --budget"),
+        ("train --resume RUN --data GRAPH", "give no recipe, --data, --out, --seed, --set, --split or --budget"),
         ("train --resume RUN --strict", "--strict checks a folder of triples, and --resume reads none"),
-        ("train --resume RUN --out x", "give no recipe, --data, --out, --seed, --set or --split with it"),
+        ("train --resume RUN --out x", "give no recipe, --data, --out, --seed, --set, --split or --budget"),
         ("evaluate nowhere", "nowhere is not a run folder"),
         ("evaluate RUN --split tset", "--split 'tset' is not one of train, valid, test; did you mean 'test'?"),
         ("evaluate RUN --ties optimstic", "did you mean 'optimistic'?"),

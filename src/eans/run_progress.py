@@ -202,6 +202,7 @@ def summary(recipe: Recipe, facts: dict[str, Any]) -> str:
     line = f"trained {steps:,}{early} steps in {facts['seconds']:,.1f} s on {facts['device']}"
     if early:
         line += f"; stopped early: {recipe.train.patience} validations without a better MRR"
-    if facts.get("kept_step", steps) < steps:
-        line += f"; weights of step {facts['kept_step']:,}, the best valid MRR"
+    kept = facts.get("kept_step")
+    if kept is not None and kept < steps:
+        line += f"; weights of step {kept:,}, the best valid MRR"
     return line

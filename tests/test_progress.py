@@ -214,7 +214,9 @@ def test_the_speed_does_not_count_what_precedes_the_second_step() -> None:
     found = re.findall(r"step (\d+)/200  loss \S+  ([\d,]+) triples/s  \S+ s left", stream.getvalue())
     assert len(found) >= 2
     for step, speed in found:
-        assert int(speed.replace(",", "")) == pytest.approx((int(step) - 1) * 32 / (times[int(step)] - times[1]), rel=0.2)
+        assert int(speed.replace(",", "")) == pytest.approx(
+            (int(step) - 1) * 32 / (times[int(step)] - times[1]), rel=0.2
+        )
 
 
 def full() -> dict[str, Any]:

@@ -202,6 +202,40 @@ def test_numbers_of_numpy_and_pytorch_are_numbers() -> None:
     assert eans.evaluate(run.model, run.graph, "test")["test"] == run.metrics["test"]
 
 
+WRONG_TRIPLES = (
+    (torch.zeros(2, 4, dtype=torch.int64), r"shape \[n, 3\], got torch.int64 \[2, 4\]"),
+    (torch.zeros(3, dtype=torch.int64), r"shape \[n, 3\], got torch.int64 \[3\]"),
+    (torch.zeros(2, 3), r"shape \[n, 3\], got torch.float32 \[2, 3\]"),
+    (torch.tensor([[0, 0, 0], [12, 0, 0]]), "outside the model's 12 entities or 4 relation rows"),
+    (torch.tensor([[0, 4, 0]]), "outside the model's 12 entities or 4 relation rows"),
+    (torch.tensor([[0, 0, -1]]), "outside the model's 12 entities or 4 relation rows"),
+)
+
+
+@pytest.mark.parametrize("name", eans.MODELS)
+def test_what_a_model_cannot_score(name: str) -> None:
+    """An error, and not the score of something else."""
+    model = eans.train(ring_graph(12), name, "uniform", progress=False, **SMALL).model
+    for triples, message in WRONG_TRIPLES:
+        for score in (
+            model.score,
+            lambda triples: model.score_all(triples, "tail"),
+            lambda triples: model.score_candidates(triples, "head", IDS[:1, :1]),
+        ):
+            with pytest.raises(UsageError, match=message):
+                score(triples)
+    for side in ("left", "Tail", "relation", 0):
+        with pytest.raises(UsageError, match="unknown side"):
+            model.score_all(IDS, side)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="unknown side"):
+            model.score_candidates(IDS, side, IDS)  # type: ignore[arg-type]
+    for entities in (IDS + 12, IDS - 1):
+        with pytest.raises(UsageError, match="outside the model's 12 entities"):
+            model.score_candidates(IDS, "tail", entities)
+    with pytest.raises(UsageError, match="outside the model's 12 entities"):
+        model.score_relations(torch.tensor([12]), torch.tensor([0]))
+
+
 def test_messages() -> None:
     with pytest.raises(UsageError) as caught:
         arguments.choice("side", "Tail", ("head", "tail"))

@@ -268,7 +268,8 @@ def test_what_a_cap_means_is_said() -> None:
     )
     (line, _) = plan(resolve(load("default"), many), many)
     assert line == (
-        "100,000 steps (auto, capped: 16 passes over train per side instead of 100; set train.steps for more)"
+        "100,000 steps (16 passes over train per side; auto is capped there, 100 passes would take 613,400 steps:"
+        " set train.steps for more)"
     )
     (line, _) = plan(resolve(load("default", {"train.steps": 3_000}), many), many)
     assert line == "3,000 steps (0.5 passes over train per side)"

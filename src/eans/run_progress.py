@@ -183,8 +183,9 @@ def plan(recipe: Recipe, graph: KnowledgeGraph) -> list[str]:
     section = recipe.train
     steps, batch = int(section.steps), int(section.batch_size)
     passes = f"{_number(passes_over_train(steps, batch, graph))} passes over train per side"
-    if uncapped_steps(graph, batch) > steps == AUTO_STEPS[1]:
-        passes = f"auto, capped: {passes} instead of {AUTO_PASSES}; set train.steps for more"
+    wanted = uncapped_steps(graph, batch)
+    if wanted > steps == AUTO_STEPS[1]:  # be it by auto or because somebody said so
+        passes += f"; auto is capped there, {AUTO_PASSES} passes would take {wanted:,} steps: set train.steps for more"
     lines = [f"{steps:,} steps ({passes})"]
     if section.valid_every:
         count = min(int(section.valid_triples) or len(graph.valid), len(graph.valid))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,27 @@ def test_predict(arguments: dict[str, str], target: str) -> None:
     assert [row for row in marked if not row.known] == list(filtered)
     assert any(row.known for row in marked)
     assert list(marked.to_dict()) == ["head", "relation", "tail", "score", "known"]
+
+
+def test_a_model_refuses_graphs_whose_ids_mean_something_else(tmp_path: Path) -> None:
+    graph = ring_graph()
+    trained = eans.train(graph, "transe", "uniform", out=tmp_path / "run", **SMALL)
+    labels = [tuple(line.rstrip("\n").split("\t")) for line in graph.text("train")]
+    splits = {"train": graph.train, "valid": graph.valid, "test": graph.test}
+    renamed = eans.Vocabulary([f"other {label}" for label in graph.entities])
+    relations = eans.Vocabulary(list(graph.relations)[::-1], "relation")
+    others = [
+        eans.KnowledgeGraph("renamed", renamed, graph.relations, **splits),
+        eans.KnowledgeGraph("relations in another order", graph.entities, relations, **splits),
+        eans.KnowledgeGraph.from_labels(labels[::-1], test=labels[:9], name="in another order"),
+    ]
+    for run in (trained, eans.Run.load(tmp_path / "run")):
+        for other in others:
+            for call in (eans.evaluate, eans.rank, partial(eans.predict, head="e1", relation="plus1")):
+                with pytest.raises(UsageError, match=f"built for other entities .* than those of graph '{other.name}'"):
+                    call(run.model, other)
+        same = eans.KnowledgeGraph("same", graph.entities, graph.relations, **splits)
+        assert eans.evaluate(run.model, same)["test"] == trained.metrics["test"]
 
 
 def test_graph_with_train_only(tmp_path: Path) -> None:

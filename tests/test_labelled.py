@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from hypothesis import given
@@ -69,6 +70,7 @@ FORMS: dict[str, Callable[[], Any]] = {
     "frame, any order": lambda: Frame(weight=HEADS, tail=TAILS, Head=HEADS, relation=RELATIONS),
     "frame, subject": lambda: Frame(object=TAILS, predicate=RELATIONS, subject=HEADS),
     "frame, letters": lambda: Frame(h=HEADS, t=TAILS, r=RELATIONS),
+    "table of Arrow": lambda: pyarrow.table({"weight": HEADS, "tail": TAILS, "head": HEADS, "relation": RELATIONS}),
     "frame, other names": lambda: Frame(a=HEADS, b=RELATIONS, c=TAILS),
 }
 

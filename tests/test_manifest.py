@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 import eans
 from eans import manifest
+from eans.cli.train import show_run
 from eans.errors import EansWarning, RunError
+from eans.inspection.page import facts
 from eans.manifest import Manifest
 from eans.runs import RunFolder
 from eans.tensor_files import tensors_from_bytes, tensors_to_bytes
@@ -25,6 +28,7 @@ FILES = (
     "best.safetensors", "checkpoint.safetensors", "graph.safetensors", "log.jsonl", "metrics.json",
     "model.safetensors", "recipe.toml",
 )  # fmt: skip
+DELETED = object()
 LOADED = ("graph.safetensors", "log.jsonl", "metrics.json", "model.safetensors", "recipe.toml")
 
 
@@ -136,6 +140,47 @@ def test_edited_by_hand(name: str, content: str, place: str, copy: Path, monkeyp
         with pytest.raises(RunError) as caught:
             action(copy)
         assert str(caught.value).startswith(f"{copy / name} is damaged ({place})")
+
+
+def test_metrics_without_any_one_value(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Deleted or something else: it is noticed on load, or nothing that shows a run needs it."""
+    monkeypatch.setenv("EANS_VERIFY", "0")
+    report = eans.report_run(copy)
+    good = (copy / "metrics.json").read_text()
+    noticed: list[tuple[str, str]] = []
+    for place in places(json.loads(good)):
+        for value in (None, "text", [], {}, DELETED):
+            metrics = json.loads(good)
+            holder = metrics
+            for key in place[:-1]:
+                holder = holder[key]
+            if value is DELETED:
+                del holder[place[-1]]
+            else:
+                holder[place[-1]] = value
+            (copy / "metrics.json").write_text(json.dumps(metrics))
+            try:
+                run = eans.Run.load(copy)
+            except RunError as error:
+                noticed.append((str(error), f"{copy / 'metrics.json'} is damaged (no {place[0]}"))
+                continue
+            show_run(run)
+            training = report["training"] | run.metrics["training"]
+            facts(report | {"training": training, "protocol": run.metrics["protocol"]})
+    assert len(noticed) > 100
+    assert [message for message, beginning in noticed if not message.startswith(beginning)] == []
+    assert "Hits@10" in capsys.readouterr().out
+
+
+def places(found: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Keys and indices that lead to every value of JSON, but for those of single relations."""
+    inside = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for key, value in inside:
+        if "by_relation" not in place:
+            yield (*place, key)
+            yield from places(value, (*place, key))
 
 
 @pytest.mark.parametrize("key", ["trainer", "progress", "model"])

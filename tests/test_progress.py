@@ -195,6 +195,30 @@ def test_lines_of_a_run_whose_next_record_is_far_away() -> None:
         assert float(match[2]) == pytest.approx(sums[step - 1] / step, abs=1e-3)
 
 
+def test_the_speed_does_not_count_what_precedes_the_second_step() -> None:
+    """Such as compiling and the first order of the entities: the time left is that of steps like the last ones."""
+    stream = io.StringIO()
+    times = [0.0]
+
+    def tick(step: int) -> None:
+        times.append(time.monotonic())
+        if step == 150:
+            wait_for(lambda: len(re.findall(r"triples/s  \S+ s left", stream.getvalue())) >= 2)
+        time.sleep(0.002)
+
+    inner = Listener(start=lambda *_: time.sleep(1.0), tick=tick)
+    settings = {"train.steps": 200, "train.log_every": 1000, "train.valid_every": 0, **full()}
+    with TrainingDisplay(inner, stream, QUICK) as display:
+        recipe = resolve(load("default/transe/eans", settings), ring_graph())
+        start(recipe, ring_graph(), listener=display.listener())
+    found = re.findall(r"step (\d+)/200  loss \S+  ([\d,]+) triples/s  \S+ s left", stream.getvalue())
+    assert len(found) >= 2
+    for step, speed in found:
+        assert int(speed.replace(",", "")) == pytest.approx(
+            (int(step) - 1) * 32 / (times[int(step)] - times[1]), rel=0.2
+        )
+
+
 def full() -> dict[str, Any]:
     return {"model.dim": 8, "train.batch_size": 32, "sampler.negatives": 4}
 
@@ -244,7 +268,8 @@ def test_what_a_cap_means_is_said() -> None:
     )
     (line, _) = plan(resolve(load("default"), many), many)
     assert line == (
-        "100,000 steps (auto, capped: 16 passes over train per side instead of 100; set train.steps for more)"
+        "100,000 steps (16 passes over train per side; auto is capped there, 100 passes would take 613,400 steps:"
+        " set train.steps for more)"
     )
     (line, _) = plan(resolve(load("default", {"train.steps": 3_000}), many), many)
     assert line == "3,000 steps (0.5 passes over train per side)"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from eans.errors import UsageError, did_you_mean
 
 Choice = TypeVar("Choice", bound=str)
+Callback = TypeVar("Callback")
 LONGEST = 60  # characters of a value in a message
 
 
@@ -50,6 +51,13 @@ def optional_text(what: str, value: object) -> str | None:
     """`value` as a text, or None."""
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{what} must be a text, got {shown(value)}")
+    return value
+
+
+def called(what: str, value: Callback | None) -> Callback | None:
+    """`value`, which is a function that is told of something, or None."""
+    if value is not None and not callable(value):
+        raise UsageError(f"{what} must be a function or None, got {shown(value)}")
     return value
 
 

@@ -164,7 +164,7 @@ def rank(
     *,
     limit: int = 0,
     memory: int = DEFAULT_MEMORY,
-    progress: Told | None = None,
+    progress: bool | Told = False,
 ) -> Ranks:
     """Rank the true entity of each triple among all entities, on both sides.
 
@@ -174,11 +174,13 @@ def rank(
         split: which triples to rank.
         limit: rank only this many triples, spread evenly over the split; 0 for all.
         memory: bound in bytes on the working memory. One row of scores is the least it can do.
-        progress: called with (done, total) counted in queries.
+        progress: what to call with (queries done, queries in all); or True or False, as for `evaluate`.
     """
     require_graph(model, graph)
     limit, rows = whole("limit", limit), whole("memory", memory) // bytes_per_query(model)
-    return _rank(model.scores_of_all, graph, split, limit, model.entity.device, rows, progress)
+    with shown(of_one(progress), "ranking ") as report:
+        told = one_of(report, choice("split", split, SPLITS))
+        return _rank(model.scores_of_all, graph, split, limit, model.entity.device, rows, told)
 
 
 def _rank(
@@ -303,7 +305,7 @@ def evaluate(
     with shown(of_one(progress), "ranking ") as report:
         for split in splits:
             if len(graph.split(split)):
-                told = one_of(report, split)
+                told = one_of(report, split) or False
                 result[split] = rank(model, graph, split, limit=limit, memory=memory, progress=told).metrics(ties)
                 options: dict[str, Any] = {"ties": ties, "limit": limit, "memory": memory}
                 result[split]["baselines"] = baselines(graph, split, device=model.entity.device, **options)

@@ -1,11 +1,11 @@
-"""Labelled triples from what people have them in: lists, generators, NumPy arrays, data frames.
+"""Labelled triples from what people have them in: lists, generators, NumPy arrays, data frames, tables of Arrow.
 
 A frame is recognised by what it can do, columns by name: neither pandas nor polars is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral
 from pathlib import PurePath
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ class Array(Protocol):
 
 
 class Frame(Protocol):
-    """What is used of a data frame of pandas or polars; its columns have ``to_list``."""
+    """What is used of a data frame of pandas or polars, whose columns have ``to_list``, or of a table of Arrow."""
 
     @property
     def columns(self) -> Any: ...
@@ -86,8 +86,9 @@ def _rows(triples: Any, what: str) -> Iterable[Any]:
 
 def _rows_of_frame(frame: Any, what: str) -> Iterable[Any]:
     """The rows of the columns that are named like the parts of a triple, or of the only three."""
-    names = list(frame.columns)
-    if not all(hasattr(frame[name], "to_list") for name in names if names.count(name) == 1):
+    names = list(getattr(frame, "column_names", frame.columns))  # of a table of Arrow: `columns` are not their names
+    lists = {name: _reader(frame[name]) for name in names if names.count(name) == 1}
+    if None in lists.values():
         raise UsageError(f"{what}: cannot read a {type(frame).__name__}; give its rows as a list or an array")
     found = {str(name).strip().lower(): name for name in names}
     wanted = next(([found[name] for name in group] for group in NAMES if found.keys() >= set(group)), names)
@@ -96,7 +97,13 @@ def _rows_of_frame(frame: Any, what: str) -> Iterable[Any]:
         raise UsageError(
             f"{what}: expected columns head, relation and tail, or three in this order, got {columns}; choose three"
         )
-    return zip(*(frame[name].to_list() for name in wanted), strict=True)
+    return zip(*(lists[name]() for name in wanted), strict=True)  # type: ignore[misc]
+
+
+def _reader(column: Any) -> Callable[[], list[Any]] | None:
+    """What gives the members of a column of pandas, polars or Arrow; None for anything else."""
+    found: Callable[[], list[Any]] | None = getattr(column, "to_list", None) or getattr(column, "to_pylist", None)
+    return found
 
 
 def _converted(triple: Any, where: str) -> Labelled:

@@ -28,11 +28,13 @@ class Mark:
         step: the steps done by then.
         loss: the running sum of the losses there.
         time: of `time.monotonic`.
+        timed: the steps done at `time`: more than `step` where the first ones took longer, because of what is compiled.
     """
 
     step: int
     loss: float
     time: float
+    timed: int
 
 
 class TrainingDisplay:
@@ -51,7 +53,7 @@ class TrainingDisplay:
         self.display.mention(TRAINING)
         self.trainer: Trainer | None = None
         self.steps = 0
-        self.mark = Mark(0, 0.0, 0.0)
+        self.mark = Mark(0, 0.0, 0.0, 0)
         self.loss: float | None = None
         self.speed: float | None = None
         self.valid = ""
@@ -104,7 +106,7 @@ class TrainingDisplay:
             self._remember(record["step"])
         else:
             self.loss, self.speed = record["loss"], record["triples_per_second"]
-            self.mark = Mark(record["step"], 0.0, time.monotonic())
+            self.mark = Mark(record["step"], 0.0, time.monotonic(), record["step"])
         self.next_look = 0.0
         self.inner.log(record)
 
@@ -117,7 +119,8 @@ class TrainingDisplay:
     def _look(self, step: int, now: float) -> None:
         """Bring what is shown up to date; some ten times a second at most."""
         self.next_look = now + REDRAW
-        if now - self.mark.time >= FIRST * self.display.interval and step > self.mark.step:
+        measurable = self.first_tick is not None and step > self.mark.timed
+        if measurable and now - self.mark.time >= FIRST * self.display.interval:
             self._measure(step, now)
         note = "  ".join(part for part in (self._loss(), self.valid, self._speed()) if part)
         last = step == self.steps
@@ -128,6 +131,7 @@ class TrainingDisplay:
             return
         if self.first_tick is None:  # the first step compiles, and does what comes only now and then
             self.first_tick, self.first_step = now, step
+            self.mark.time, self.mark.timed = now, step
             self.display.phase("")
             self.display.time_from_here(TRAINING)
         elif not self.estimated and now - self.first_tick >= FIRST * self.display.interval:
@@ -147,13 +151,13 @@ class TrainingDisplay:
 
     def _remember(self, step: int) -> None:
         loss = self.trainer.loss_since_record() if self.trainer is not None else 0.0
-        self.mark = Mark(step, loss, time.monotonic())
+        self.mark = Mark(step, loss, time.monotonic(), step)
 
     def _measure(self, step: int, now: float) -> None:
         """Loss and speed since the last record, which was some time ago; a GPU is waited for."""
         if self.trainer is not None:
             self.loss = (self.trainer.loss_since_record() - self.mark.loss) / (step - self.mark.step)
-            self.speed = (step - self.mark.step) * self._batch / (now - self.mark.time)
+            self.speed = (step - self.mark.timed) * self._batch / (now - self.mark.time)
 
     def _loss(self) -> str:
         return f"loss {self.loss:.4f}" if self.loss is not None else ""
@@ -179,8 +183,9 @@ def plan(recipe: Recipe, graph: KnowledgeGraph) -> list[str]:
     section = recipe.train
     steps, batch = int(section.steps), int(section.batch_size)
     passes = f"{_number(passes_over_train(steps, batch, graph))} passes over train per side"
-    if uncapped_steps(graph, batch) > steps == AUTO_STEPS[1]:
-        passes = f"auto, capped: {passes} instead of {AUTO_PASSES}; set train.steps for more"
+    wanted = uncapped_steps(graph, batch)
+    if wanted > steps == AUTO_STEPS[1]:  # be it by auto or because somebody said so
+        passes += f"; auto is capped there, {AUTO_PASSES} passes would take {wanted:,} steps: set train.steps for more"
     lines = [f"{steps:,} steps ({passes})"]
     if section.valid_every:
         count = min(int(section.valid_triples) or len(graph.valid), len(graph.valid))
@@ -202,6 +207,7 @@ def summary(recipe: Recipe, facts: dict[str, Any]) -> str:
     line = f"trained {steps:,}{early} steps in {facts['seconds']:,.1f} s on {facts['device']}"
     if early:
         line += f"; stopped early: {recipe.train.patience} validations without a better MRR"
-    if facts.get("kept_step", steps) < steps:
-        line += f"; weights of step {facts['kept_step']:,}, the best valid MRR"
+    kept = facts.get("kept_step")
+    if kept is not None and kept < steps:
+        line += f"; weights of step {kept:,}, the best valid MRR"
     return line

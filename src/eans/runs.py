@@ -29,14 +29,14 @@ import torch
 from torch import Tensor
 
 from eans.errors import RunError, UsageError
-from eans.evaluation import HITS
 from eans.files import as_path, cannot_write, make_folder, take_lock
-from eans.graph import SIDES, SPLITS, KnowledgeGraph
+from eans.graph import KnowledgeGraph
 from eans.manifest import Manifest
 from eans.models import Model
 from eans.recipes import Recipe, load, to_toml
 from eans.recipes.build import build_model
-from eans.shapes import NUMBER, lacking
+from eans.run_shapes import of_metrics, of_record
+from eans.shapes import lacking
 from eans.stores import Progress
 from eans.tensor_files import graph_from_bytes, graph_to_bytes, read_metadata, tensors_from_bytes, tensors_to_bytes
 from eans.training import Trainer
@@ -44,15 +44,6 @@ from eans.training import Trainer
 # Sections whose keys may say "auto" in a recipe, and have values in that of a run.
 RESOLVED = ("model", "sampler", "loss", "train")
 
-# What the files of a run say at least.
-SCORES = dict.fromkeys(("mr", "mrr", *(f"hits@{k}" for k in HITS)), NUMBER)
-RANKED = dict.fromkeys(("both", *SIDES), SCORES)
-LOGGED = {"step": int, "loss": NUMBER, "seconds": NUMBER}
-VALIDATION = {"step": int, "valid": RANKED, "seconds": NUMBER}
-EVALUATION: dict[str, Any] = {
-    "training": {"steps": int, "seconds": NUMBER, "device": str},
-    "protocol": {"filtered_against": list, "candidates": str, "ties": str, "unseen_entities": str},
-}
 STUDY = "study"  # the folder with what `eans.tuning` keeps beside the run that it chose
 HISTORY = "nothing but the history of the run is lost"
 
@@ -302,7 +293,7 @@ class RunFolder:
                 if number == len(lines):  # a crash may have torn the last line
                     break
                 record = None
-            if place := lacking(record, VALIDATION if isinstance(record, dict) and "valid" in record else LOGGED):
+            if place := lacking(record, of_record(record)):
                 raise self._damaged(self.log_file, f"line {number}: no {place}")
             records.append(record)
         return records
@@ -325,8 +316,7 @@ class RunFolder:
             found = json.loads(self.manifest.read(self.metrics_file))
         except ValueError as error:
             raise self._damaged(self.metrics_file, str(error)) from error
-        shape = EVALUATION | {split: RANKED for split in SPLITS if isinstance(found, dict) and split in found}
-        if place := lacking(found, shape):
+        if place := lacking(found, of_metrics(found)):
             raise self._damaged(self.metrics_file, f"no {place}")
         return dict(found)
 

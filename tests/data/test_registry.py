@@ -28,7 +28,7 @@ from eans.data import (
     registry,
     sizes,
 )
-from eans.data.catalogue import PUBLIC_COPIES
+from eans.data.catalogue import FB15K_237, PUBLIC_COPIES
 from eans.errors import DataError, UsageError
 from eans.graph import SPLITS
 
@@ -444,6 +444,6 @@ def test_real_benchmark(monkeypatch, name, unseen):
 def test_public_copy_of_fb15k_237_has_crlf(monkeypatch):
     monkeypatch.setenv("EANS_DATA", str(BENCHMARKS))
     graph = load("fb15k-237", download=False)
-    for split, source in registry.FB15K_237.sources.items():
+    for split, source in FB15K_237.sources.items():
         lines = "".join(graph.text(split)).replace("\n", "\r\n")
         assert digest(lines.encode()) == source.download_sha256

@@ -56,7 +56,7 @@ def by_degree(metrics: dict[str, Any]) -> str:
 
 def degrees(group: dict[str, Any]) -> str:
     """``0``, ``1-3``, ``4096+``: the degrees of a group of ``by_degree``."""
-    least, most = group["least"], group["most"]
+    least, most = group["least"], group.get("most")
     return f"{least}+" if most is None else str(least) if least == most else f"{least}-{most}"
 
 

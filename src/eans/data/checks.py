@@ -18,6 +18,7 @@ from eans.data.label_checks import ignored_files, labels
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Split
 
 FEWEST = 10  # triples without which no order of columns can be told
+LARGEST = 2**63 - 1  # number that stands for a triple
 
 
 def check(graph: KnowledgeGraph, folder: Path, files: Mapping[Split, Path]) -> list[Finding]:
@@ -81,13 +82,7 @@ def _occurring(rows: Rows, column: int) -> NDArray[np.bool_]:
 
 def _repeated(rows: Rows) -> Iterator[Finding]:
     """Triples that occur again, in their split or in another one."""
-    size, relations = rows.graph.num_entities, rows.graph.num_relations
-    if size * relations * size >= 2**63:
-        return  # no `TripleIndex` can be made either: such a graph can be neither trained on nor ranked
-    keys = {
-        split: (part[:, HEAD] * relations + part[:, RELATION]) * size + part[:, TAIL]
-        for split, part in rows.triples.items()
-    }
+    keys = _keys(rows.triples, rows.graph.num_entities, rows.graph.num_relations)
     for number, split in enumerate(rows.headers, 1):
         keys[split][0] = -number  # said already
     ordered = np.sort(np.concatenate(list(keys.values())))
@@ -102,6 +97,18 @@ def _repeated(rows: Rows) -> Iterator[Finding]:
     for earlier, later in combinations(SPLITS, 2):
         if later in rows.files:
             yield from _leakage(rows, earlier, later, again, keys)
+
+
+def _keys(triples: Mapping[Split, Ints], entities: int, relations: int) -> dict[Split, Ints]:
+    """For each split a number per triple, int64 ``[n]``: the same for equal triples alone, wherever they are."""
+    if entities * relations * entities <= LARGEST:
+        return {
+            split: (part[:, HEAD] * relations + part[:, RELATION]) * entities + part[:, TAIL]
+            for split, part in triples.items()
+        }
+    numbers = np.unique(np.concatenate(list(triples.values())), axis=0, return_inverse=True)[1].reshape(-1)
+    ends = np.cumsum([len(part) for part in triples.values()])
+    return dict(zip(triples, np.split(numbers, ends[:-1]), strict=True))
 
 
 def _among(values: Ints, wanted: Ints) -> NDArray[np.bool_]:

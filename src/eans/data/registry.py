@@ -16,7 +16,7 @@ from typing import Literal
 
 from platformdirs import user_cache_dir
 
-from eans.arguments import shown
+from eans.arguments import called, flag, shown
 from eans.data.catalogue import BUILT, BUNDLED, DOWNLOADS, Dataset, Sizes, bundled
 from eans.data.checks import check
 from eans.data.download import Progress, fetch
@@ -82,6 +82,8 @@ def load(
         return name_graph(graph, labels, report)
     if not isinstance(name_or_path, str | Path):
         raise UsageError(f"a dataset is given by its name or the path of a folder, got {shown(name_or_path)}")
+    download, strict = flag("download", download), flag("strict", strict)
+    progress, report = called("progress", progress), called("report", report)
     if isinstance(name_or_path, str) and is_registered(name_or_path):
         folder = get(name_or_path, download=download, progress=progress)
         # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.

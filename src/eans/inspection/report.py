@@ -126,7 +126,7 @@ def _sides(metrics: dict[str, Any]) -> dict[str, Any]:
 
 def _rank(model: Model, graph: KnowledgeGraph, split: Split, recipe: Recipe, told: Report | None) -> Ranks:
     memory = recipe.evaluation.memory_mb * MEGABYTE
-    return rank(model, graph, split, memory=memory, progress=one_of(told, split))
+    return rank(model, graph, split, memory=memory, progress=one_of(told, split) or False)
 
 
 def _graph_facts(graph: KnowledgeGraph) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eans.arguments import several
+from eans.arguments import called, several
 from eans.data.findings import Finding, be, brief, many
 from eans.data.writing import save_folder
 from eans.errors import EansWarning, UsageError
@@ -60,6 +60,7 @@ def split(
             it they are warnings, `EansWarning`.
     """
     chosen = Splitting(ratios, seed, how, cover, groups)  # type: ignore[arg-type]
+    report = called("report", report)
     if not isinstance(graph, KnowledgeGraph):
         graph = KnowledgeGraph.from_labels(graph, name=name)
     if times is not None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from eans.cli import describe
 from eans.cli.graphs import download_bar, load_graph
 from eans.cli.options import SplitOption, StrictOption, require_given
 from eans.cli.tables import plain_table
@@ -13,7 +14,7 @@ from eans.progress import plain_console
 
 MOST_RELATIONS = 20
 NOT_HERE = {"bundled": "", "download": "not here yet", "built": "not built yet"}
-app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, fetch one.")
+app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, describe one, fetch one.")
 
 
 @app.command("list")
@@ -76,3 +77,6 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
 
     with download_bar() as report:
         print(get(name, progress=report))
+
+
+app.command()(describe.describe)

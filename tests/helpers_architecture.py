@@ -82,7 +82,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": ("cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction"),
     "runs": ("recipes", "listener", "stores", "fitting", "runs", "run", "run_progress", "lifecycle", "api"),
-    "tools": ("inspection", "experiments", "comparison", "cli", "__main__"),
+    "tools": ("description", "inspection", "experiments", "comparison", "cli", "__main__"),
 }  # fmt: skip
 PLACE = {unit: place for place, unit in enumerate(unit for layer in LAYERS.values() for unit in layer)}
 

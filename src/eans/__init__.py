@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eans.api import resume, train
     from eans.comparison import Comparison, compare
     from eans.data import datasets, load
+    from eans.description import Description, describe
     from eans.errors import DataError, EansError, EansWarning, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
     from eans.graph import KnowledgeGraph, TripleIndex, Vocabulary
@@ -45,6 +46,7 @@ _HOMES = {
     "eans.api": ("resume", "train"),
     "eans.comparison": ("Comparison", "compare"),
     "eans.data": ("datasets", "load"),
+    "eans.description": ("Description", "describe"),
     "eans.errors": ("DataError", "EansError", "EansWarning", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
     "eans.graph": ("KnowledgeGraph", "TripleIndex", "Vocabulary"),
@@ -70,6 +72,7 @@ __all__ = [
     "SAMPLERS",
     "Comparison",
     "DataError",
+    "Description",
     "EansError",
     "EansWarning",
     "Inspection",
@@ -95,6 +98,7 @@ __all__ = [
     "__version__",
     "compare",
     "datasets",
+    "describe",
     "evaluate",
     "inspect_run",
     "inspect_sampler",

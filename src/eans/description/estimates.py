@@ -11,12 +11,14 @@ from torch import Tensor
 
 from eans.costs import seconds_per_step
 from eans.devices import hardware_name
-from eans.evaluation import rank
+from eans.evaluation import MOST_ROWS, bytes_per_query, rank
 from eans.graph import SPLITS, KnowledgeGraph, Split
 from eans.phases import phase
 from eans.recipes import Recipe, all_keys, default_for, key_groups, load, names
 from eans.recipes.build import build_trainer
 from eans.recipes.choosing import choose_recipe
+from eans.run import MEGABYTE
+from eans.run_progress import plan
 from eans.training import Trainer
 
 SECONDS = 2.0  # that steps, and rankings, are measured for
@@ -43,8 +45,19 @@ def suggested(graph: KnowledgeGraph) -> tuple[Recipe, dict[str, Any]]:
         if plain[section].get(name) == "auto":
             choices.append({"key": key, "value": resolved[section][name], "rule": rules[key]})
     own = any(name.startswith(f"{source}/") for name in names())
+    model, sampler, train = recipe.model, recipe.sampler, recipe.train
+    words = (
+        f"{model.name} d={model.dim}, {sampler.name} negatives n={sampler.negatives}, {recipe.loss.name} loss,"
+        f" {train.optimizer} lr={train.lr}, b={train.batch_size}"
+    )
     settings = {section: values for section, values in resolved.items() if isinstance(values, dict)}
-    return recipe, {"name": recipe.name, "own": own, "choices": choices, "settings": settings}
+    return recipe, {
+        "name": recipe.name,
+        "own": own,
+        "plan": [words, *plan(recipe, graph)],
+        "choices": choices,
+        "settings": settings,
+    }
 
 
 def costs(recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[str, Any]:
@@ -52,7 +65,7 @@ def costs(recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[s
 
     `seconds`: of preparing (which compiles, where that was not done before), of a step, of ranking a triple on both
     sides, and of all of training, validating and ranking at the end. `bytes`: what is held all the time, and
-    `ranking`, the most that ranking takes besides.
+    `ranking`, what ranking takes besides.
     """
     began = time.perf_counter()
     trainer = build_trainer(recipe, graph, device)
@@ -63,8 +76,9 @@ def costs(recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[s
     held_out = len(graph.valid) + len(graph.test)
     validations = int(section.steps) // int(section.valid_every) if section.valid_every else 0
     ranked = int(section.valid_triples) or len(graph.valid)
+    memory = recipe.evaluation.memory_mb * MEGABYTE
     with phase("measuring ranking"):
-        triple = _seconds_per_triple(trainer, graph, recipe.evaluation.memory_mb << 20) if held_out else 0.0
+        triple = _seconds_per_triple(trainer, graph, memory) if held_out else 0.0
     parts = {
         "training": int(section.steps) * step,
         "validating": validations * min(ranked, len(graph.valid)) * triple,
@@ -81,7 +95,7 @@ def costs(recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[s
             **parts,
             "all": preparing + sum(parts.values()),
         },
-        "bytes": _bytes(trainer, graph) | {"ranking": recipe.evaluation.memory_mb << 20},
+        "bytes": _bytes(trainer, graph) | {"ranking": _bytes_of_ranking(trainer, graph, memory)},
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
     }
 
@@ -101,6 +115,13 @@ def _seconds_per_triple(trainer: Trainer, graph: KnowledgeGraph, memory: int) ->
     each = timed(first) / first
     number = min(total, max(first, math.floor(SECONDS / each)))
     return timed(number) / number
+
+
+def _bytes_of_ranking(trainer: Trainer, graph: KnowledgeGraph, memory: int) -> int:
+    """The working memory of a block of queries, of which the recipe says how large it may be."""
+    rows = min(MOST_ROWS[trainer.device.type], max(len(graph.valid), len(graph.test)))
+    each = bytes_per_query(trainer.model)
+    return each * max(min(1, rows), min(rows, memory // each))
 
 
 def _bytes(trainer: Trainer, graph: KnowledgeGraph) -> dict[str, int]:

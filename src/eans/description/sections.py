@@ -55,12 +55,12 @@ def _sizes(facts: Facts) -> Section:
     graph, parts = facts["graph"], facts["components"]
     triples = [f"{graph['triples'][split]:,}" for split in SPLITS]
     repeated = [f"{graph['repeated'][split]:,}" for split in SPLITS]
-    largest = f"the largest has {percent(parts['largest_share'])} of the entities of train"
+    sizes = ", ".join(f"{size:,}" for size in parts["sizes"])
+    largest = f"; the largest has {percent(parts['largest_share'])} of the entities of train (sizes: {sizes}{_more(parts)})"
     notes = [
-        f"{graph['entities']:,} entities, {graph['unseen_entities']:,} of which never occur in train;"
-        f" {graph['relations']:,} relations, {graph['unseen_relations']:,} of which never do",
-        f"connected components of train: {parts['count']:,}; {largest}"
-        + (f" (sizes: {', '.join(f'{size:,}' for size in parts['sizes'])}{_more(parts)})" if parts["count"] > 1 else ""),
+        f"{graph['entities']:,} entities ({graph['unseen_entities']:,} never occur in train),"
+        f" {graph['relations']:,} relations ({graph['unseen_relations']:,} never occur in train)",
+        f"Connected components of train: {parts['count']:,}{largest if parts['count'] > 1 else ''}",
     ]
     if graph["also_known"]:
         notes.append(f"{graph['also_known']:,} further triples are known, and are filtered when ranking")
@@ -73,12 +73,11 @@ def _more(parts: Facts) -> str:
 
 
 def _degrees(degrees: Facts) -> Section:
-    rows = []
-    for key, name in (("degree", "degree"), ("as_head", "as head"), ("as_tail", "as tail")):
-        found = degrees[key]
-        rows.append((name, f"{found['mean']:,.1f}", *(f"{found['quantiles'][share]:,}" for share in QUANTILES)))
-    note = f"the 1 % of the entities with the highest degrees takes {percent(degrees['top_percent'])} of all places"
-    return Section("degrees", "Triples of train by entity", ("", "mean", *QUANTILES.values()), rows, notes=(note,))
+    found = [degrees[key] for key in ("degree", "as_head", "as_tail")]
+    rows = [("mean", *(f"{each['mean']:,.1f}" for each in found))]
+    rows += [(words, *(f"{each['quantiles'][share]:,}" for each in found)) for share, words in QUANTILES.items()]
+    note = f"The 1 % of the entities with the highest degrees are {percent(degrees['top_percent'])} of all heads and tails."
+    return Section("degrees", "Triples of train by entity", ("", "degree", "as head", "as tail"), rows, notes=(note,))
 
 
 def _hubs(facts: Facts) -> Section:
@@ -87,7 +86,7 @@ def _hubs(facts: Facts) -> Section:
         (hub["entity"], *(f"{hub[key]:,}" for key in ("degree", "as_head", "as_tail")), percent(hub["degree"] / train))
         for hub in facts["degrees"]["hubs"]
     ]
-    return Section("hubs", "Hubs", ("entity", "degree", "as head", "as tail", "of all triples"), rows)
+    return Section("hubs", "Hubs", ("entity", "degree", "as head", "as tail", "of train"), rows)
 
 
 def _relations(relations: list[dict[str, Any]]) -> Section:
@@ -124,7 +123,7 @@ def _leakage(leakage: Facts) -> Section:
     ]
     title = "Leakage: triples of valid and test, what train says about them"
     if not splits:
-        return Section("leakage", title, ("",), [], notes=("the graph has neither valid nor test triples",))
+        return Section("leakage", title, ("",), [], notes=("The graph has neither valid nor test triples",))
     return Section("leakage", title, ("", *splits), rows)
 
 
@@ -133,14 +132,14 @@ def _baselines(facts: Facts) -> Section:
     for split, found in facts["baselines"].items():
         for name, metrics in found["metrics"].items():
             numbers = (f"{metrics['both'][key]:,.1f}" if key == "mr" else f"{metrics['both'][key]:.4f}" for key, _ in METRICS)
-            rows.append((split, name, *numbers))
+            rows.append((f"{split}: {name}", *numbers))
         if found["triples"] < facts["graph"]["triples"][split]:
             notes.append(f"{split}: of {found['triples']:,} triples, spread evenly over the split")
-    columns = ("split", "baseline", *(title for _, title in METRICS))
+    columns = ("", *(title for _, title in METRICS))
     title = "Baselines, which need no model: filtered, all entities as candidates, realistic ties, both sides"
     if not rows:
-        notes.append("nothing to rank: the graph has neither valid nor test triples")
-    return Section("baselines", title, columns, rows, names=2, notes=tuple(notes))
+        notes.append("Nothing to rank: the graph has neither valid nor test triples")
+    return Section("baselines", title, columns, rows, notes=tuple(notes))
 
 
 def _recipe(facts: Facts) -> Section:
@@ -148,15 +147,15 @@ def _recipe(facts: Facts) -> Section:
     why = "the graph has recipes of its own, and this is their default"
     if not recipe["own"]:
         why = "the default for graphs without recipes of their own"
-    rows = [(choice["key"], toml_value(choice["value"]), choice["rule"]) for choice in recipe["choices"]]
-    notes = (f"{recipe['name']}: {why}", *([] if rows else ["it leaves nothing to the graph"]))
-    return Section("recipe", "What eans train takes by default", ("key", "value", "rule"), rows, 3, notes)
+    rows = [(choice["key"], _value(choice["value"]), choice["rule"]) for choice in recipe["choices"]]
+    notes = (f"{recipe['name']}: {why}", *recipe["plan"])
+    return Section("recipe", "What eans train takes by default", ("set by the graph", "value", "rule"), rows, 3, notes)
 
 
 def _costs(facts: Facts) -> Section:
     costs = facts["costs"]
     seconds, held = costs["seconds"], costs["bytes"]
-    rows = [("preparing, now that it was measured", duration(seconds["preparing"]))]
+    rows = [("preparing", duration(seconds["preparing"]))]
     rows += [
         (f"{costs['steps']:,} steps of {milliseconds(seconds['per_step'])}", duration(seconds["training"])),
         ("validating on the way", duration(seconds["validating"])),
@@ -164,9 +163,17 @@ def _costs(facts: Facts) -> Section:
         ("all of it, unless it stops early", duration(seconds["all"])),
     ]
     rows += [(f"memory: {words}", size(held[key])) for key, words in PARTS.items()]
-    rows += [("memory: all of it", size(held["all"])), ("memory: besides while ranking, at most", size(held["ranking"]))]
-    note = f"estimated from a few steps and ranked triples on {costs['device']} ({costs['hardware']})"
+    rows += [("memory: all of these", size(held["all"])), ("memory: besides, while ranking", size(held["ranking"]))]
+    note = (
+        f"Estimated from a few steps and ranked triples on {costs['device']} ({costs['hardware']}); memory without that"
+        " of Python and PyTorch themselves."
+    )
     return Section("costs", "What that takes on this machine, about", ("", "estimate"), rows, notes=(note,))
+
+
+def _value(value: Any) -> str:
+    """A value of a recipe as it is written there, but for digits that say nothing."""
+    return f"{value:.6g}" if isinstance(value, float) else toml_value(value)
 
 
 def percent(share: float) -> str:
@@ -179,7 +186,8 @@ def percent(share: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.{1 if seconds < 0.1 else 0}f} ms"
+    """``0.0312 ms``, ``25.7 ms``, ``1.5 s``."""
+    return f"{1000 * seconds:.3g} ms" if seconds < 0.9995 else duration(seconds)
 
 
 def size(count: int) -> str:

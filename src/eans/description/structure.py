@@ -14,7 +14,7 @@ from torch import Tensor
 from eans.baselines import LEAST_COUNT
 from eans.evaluation import CATEGORIES, answers_per_query, relation_categories
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Split
-from eans.relation_patterns import LEAST, Overlap, overlaps
+from eans.relation_patterns import LEAST, Overlap, overlaps_in_train
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 HUBS = 10
@@ -41,7 +41,7 @@ def degrees(graph: KnowledgeGraph) -> dict[str, Any]:
     """How many training triples entities have: altogether, as head and as tail.
 
     A loop counts twice. Of the histogram each bar reaches from `least` to `most`. `top_percent` is the share of all
-    places in triples that the hundredth of the entities with the highest degrees takes.
+    heads and tails that are among the hundredth of the entities with the highest degrees.
     """
     size = graph.num_entities
     ends = {name: torch.bincount(graph.train[:, column], minlength=size) for name, column in ENDS.items()}
@@ -105,7 +105,7 @@ def component_of(first: Tensor, second: Tensor, size: int) -> Tensor:
 
 def patterns(graph: KnowledgeGraph) -> list[Overlap]:
     """Relations that are symmetric, inverse to each other or near-duplicates in train, the surest first."""
-    found = overlaps(graph.train, graph.num_entities, graph.num_relations)
+    found = overlaps_in_train(graph)
     return [overlap for overlap in found if overlap.mutual_share >= LEAST and overlap.count >= LEAST_COUNT]
 
 

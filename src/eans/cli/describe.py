@@ -9,6 +9,7 @@ import typer
 
 from eans.cli.graphs import load_graph
 from eans.cli.options import DeviceOption, SplitOption, StrictOption, file_to_write, require_given
+from eans.errors import UsageError
 from eans.progress import plain_console
 
 STANDARD_OUTPUT = Path("-")
@@ -40,6 +41,9 @@ def describe(
     if html is not None:
         require_matplotlib()  # before the work, not after
     printed = json == STANDARD_OUTPUT
+    if html is not None and html in (json, STANDARD_OUTPUT):
+        fault = "--html needs the name of a file" if html == STANDARD_OUTPUT else "--json and --html name the same file"
+        raise UsageError(f"{fault}; write for example --html graph.html")
     files = {"--json": None if printed else json, "--html": html}
     targets = {option: file_to_write(option, path) for option, path in files.items() if path is not None}
     found = describe(load_graph(name, strict, split), estimate=estimate, device=device)

@@ -29,6 +29,8 @@ def draw_charts(facts: Facts) -> dict[str, str]:
 def _degrees(histogram: Sequence[Facts]) -> str:
     chart = Chart("triples of train", "entities")
     chart.axes.bar(range(len(histogram)), [group["entities"] for group in histogram], color=BLUE, width=0.85)
+    chart.axes.yaxis.set_major_formatter("{x:,.0f}")
+    chart.axes.locator_params(axis="y", integer=True)
     every = -(-len(histogram) // 9)
     places = range(0, len(histogram), every)
     chart.axes.set_xticks(places, [f"{histogram[place]['least']:,}" for place in places])
@@ -54,13 +56,11 @@ def _frequencies(relations: Sequence[Facts]) -> str:
 def _categories(relations: Sequence[Facts]) -> str:
     names = CATEGORIES[:-1]
     total = sum(entry["train"] for entry in relations)
-    groups: dict[str, list[float]] = {"triples": [], "relations": []}
-    for name in names:
-        of_kind = [entry["train"] for entry in relations if entry["category"] == name]
-        groups["triples"].append(sum(of_kind) / total)
-        groups["relations"].append(len(of_kind) / len(relations))
+    sizes = [[entry["train"] for entry in relations if entry["category"] == name] for name in names]
+    of_relations = [len(group) / len(relations) for group in sizes]
+    of_triples = [sum(group) / total for group in sizes]
     chart = Chart("kind of relation", "share")
-    _side_by_side(chart, names, [(groups["relations"], BLUE, "of relations"), (groups["triples"], ORANGE, "of triples")])
+    _side_by_side(chart, names, [(of_relations, BLUE, "of relations"), (of_triples, ORANGE, "of triples")])
     return chart.svg("categories", "Share of relations and of training triples by kind of relation")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from eans.graph import SPLITS
@@ -20,20 +20,28 @@ LEAKS = {
     "symmetric": "- by a symmetric relation",
     "inverse": "- by an inverse relation",
     "duplicate": "- by a near-duplicate relation",
-    "linked": "train connects the two entities",
+    "linked": "train connects the two entities by any relation",
     "unseen_entity": "an entity never occurs in train",
     "unseen_relation": "the relation never occurs in train",
 }
-PARTS = {"model": "parameters", "optimizer": "optimizer", "sampler": "sampler", "graph": "triples and their indices"}
+MEMORY = {
+    "model": "parameters",
+    "optimizer": "optimizer",
+    "sampler": "sampler",
+    "graph": "triples and their indices",
+    "all": "all of these",
+    "ranking": "besides, while ranking",
+}
 
 
 class Section(NamedTuple):
-    """A table: the first `names` columns hold names, the others numbers, flush right."""
+    """A table, and what it is about: the first `names` columns hold names, the others numbers, flush right."""
 
     key: str
     title: str
+    about: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     names: int = 1
     notes: tuple[str, ...] = ()
 
@@ -56,7 +64,9 @@ def _sizes(facts: Facts) -> Section:
     triples = [f"{graph['triples'][split]:,}" for split in SPLITS]
     repeated = [f"{graph['repeated'][split]:,}" for split in SPLITS]
     sizes = ", ".join(f"{size:,}" for size in parts["sizes"])
-    largest = f"; the largest has {percent(parts['largest_share'])} of the entities of train (sizes: {sizes}{_more(parts)})"
+    more = ", ..." if parts["count"] > len(parts["sizes"]) else ""
+    share = percent(parts["largest_share"])
+    largest = f"; the largest has {share} of the entities of train (sizes: {sizes}{more})"
     notes = [
         f"{graph['entities']:,} entities ({graph['unseen_entities']:,} never occur in train),"
         f" {graph['relations']:,} relations ({graph['unseen_relations']:,} never occur in train)",
@@ -65,19 +75,17 @@ def _sizes(facts: Facts) -> Section:
     if graph["also_known"]:
         notes.append(f"{graph['also_known']:,} further triples are known, and are filtered when ranking")
     rows = [("triples", *triples), ("repeat an earlier one", *repeated)]
-    return Section("sizes", graph["name"], ("", *SPLITS), rows, notes=tuple(notes))
-
-
-def _more(parts: Facts) -> str:
-    return ", ..." if parts["count"] > len(parts["sizes"]) else ""
+    return Section("sizes", graph["name"], "", ("", *SPLITS), rows, notes=tuple(notes))
 
 
 def _degrees(degrees: Facts) -> Section:
     found = [degrees[key] for key in ("degree", "as_head", "as_tail")]
     rows = [("mean", *(f"{each['mean']:,.1f}" for each in found))]
     rows += [(words, *(f"{each['quantiles'][share]:,}" for each in found)) for share, words in QUANTILES.items()]
-    note = f"The 1 % of the entities with the highest degrees are {percent(degrees['top_percent'])} of all heads and tails."
-    return Section("degrees", "Triples of train by entity", ("", "degree", "as head", "as tail"), rows, notes=(note,))
+    top = percent(degrees["top_percent"])
+    notes = (f"The 1 % of the entities with the highest degrees are {top} of all heads and tails.",)
+    columns = ("", "degree", "as head", "as tail")
+    return Section("degrees", "Degrees", "triples of train by entity", columns, rows, notes=notes)
 
 
 def _hubs(facts: Facts) -> Section:
@@ -86,7 +94,8 @@ def _hubs(facts: Facts) -> Section:
         (hub["entity"], *(f"{hub[key]:,}" for key in ("degree", "as_head", "as_tail")), percent(hub["degree"] / train))
         for hub in facts["degrees"]["hubs"]
     ]
-    return Section("hubs", "Hubs", ("entity", "degree", "as head", "as tail", "of train"), rows)
+    columns = ("entity", "degree", "as head", "as tail", "of train")
+    return Section("hubs", "Hubs", "the entities with the highest degrees", columns, rows)
 
 
 def _relations(relations: list[dict[str, Any]]) -> Section:
@@ -102,7 +111,7 @@ def _relations(relations: list[dict[str, Any]]) -> Section:
         for entry in relations
     ]
     columns = ("relation", "kind", "pattern", *SPLITS, "tails per head", "heads per tail")
-    return Section("relations", "Relations", columns, rows, names=3)
+    return Section("relations", "Relations", "kinds and patterns are those of train", columns, rows, names=3)
 
 
 def patterns(entry: Facts) -> str:
@@ -121,25 +130,26 @@ def _leakage(leakage: Facts) -> Section:
         (words, *(f"{found[key]:,} ({percent(found[key] / found['triples'])})" for found in splits.values()))
         for key, words in LEAKS.items()
     ]
-    title = "Leakage: triples of valid and test, what train says about them"
+    about = "triples of valid and test that repeat or copy others, and those that train cannot prepare for"
     if not splits:
-        return Section("leakage", title, ("",), [], notes=("The graph has neither valid nor test triples",))
-    return Section("leakage", title, ("", *splits), rows)
+        return Section("leakage", "Leakage", about, ("",), [], notes=("The graph has neither valid nor test triples",))
+    return Section("leakage", "Leakage", about, ("", *splits), rows)
 
 
 def _baselines(facts: Facts) -> Section:
     rows, notes = [], []
     for split, found in facts["baselines"].items():
         for name, metrics in found["metrics"].items():
-            numbers = (f"{metrics['both'][key]:,.1f}" if key == "mr" else f"{metrics['both'][key]:.4f}" for key, _ in METRICS)
+            both = metrics["both"]
+            numbers = (f"{both[key]:,.1f}" if key == "mr" else f"{both[key]:.4f}" for key, _ in METRICS)
             rows.append((f"{split}: {name}", *numbers))
         if found["triples"] < facts["graph"]["triples"][split]:
             notes.append(f"{split}: of {found['triples']:,} triples, spread evenly over the split")
     columns = ("", *(title for _, title in METRICS))
-    title = "Baselines, which need no model: filtered, all entities as candidates, realistic ties, both sides"
+    about = "ranks without a model: filtered, all entities as candidates, realistic ties, both sides"
     if not rows:
         notes.append("Nothing to rank: the graph has neither valid nor test triples")
-    return Section("baselines", title, columns, rows, notes=tuple(notes))
+    return Section("baselines", "Baselines", about, columns, rows, notes=tuple(notes))
 
 
 def _recipe(facts: Facts) -> Section:
@@ -149,26 +159,29 @@ def _recipe(facts: Facts) -> Section:
         why = "the default for graphs without recipes of their own"
     rows = [(choice["key"], _value(choice["value"]), choice["rule"]) for choice in recipe["choices"]]
     notes = (f"{recipe['name']}: {why}", *recipe["plan"])
-    return Section("recipe", "What eans train takes by default", ("set by the graph", "value", "rule"), rows, 3, notes)
+    columns = ("set by the graph", "value", "rule")
+    return Section("recipe", "Recipe", "what eans train takes by default", columns, rows, 3, notes)
 
 
 def _costs(facts: Facts) -> Section:
     costs = facts["costs"]
     seconds, held = costs["seconds"], costs["bytes"]
-    rows = [("preparing", duration(seconds["preparing"]))]
-    rows += [
-        (f"{costs['steps']:,} steps of {milliseconds(seconds['per_step'])}", duration(seconds["training"])),
-        ("validating on the way", duration(seconds["validating"])),
-        (f"ranking valid and test, {milliseconds(seconds['per_ranked_triple'])} a triple", duration(seconds["ranking"])),
-        ("all of it, unless it stops early", duration(seconds["all"])),
-    ]
-    rows += [(f"memory: {words}", size(held[key])) for key, words in PARTS.items()]
-    rows += [("memory: all of these", size(held["all"])), ("memory: besides, while ranking", size(held["ranking"]))]
+    step, ranked = milliseconds(seconds["per_step"]), milliseconds(seconds["per_ranked_triple"])
+    times = {
+        "preparing": "preparing",
+        "training": f"{costs['steps']:,} steps of {step}",
+        "validating": "validating on the way",
+        "ranking": f"ranking valid and test, {ranked} a triple",
+        "all": "all of it, unless it stops early",
+    }
+    rows = [(words, duration(seconds[key])) for key, words in times.items()]
+    rows += [(f"memory: {words}", size(held[key])) for key, words in MEMORY.items()]
     note = (
         f"Estimated from a few steps and ranked triples on {costs['device']} ({costs['hardware']}); memory without that"
         " of Python and PyTorch themselves."
     )
-    return Section("costs", "What that takes on this machine, about", ("", "estimate"), rows, notes=(note,))
+    about = "what this recipe takes on this machine, about"
+    return Section("costs", "Costs", about, ("", "estimate"), rows, notes=(note,))
 
 
 def _value(value: Any) -> str:

@@ -151,7 +151,7 @@ def leakage(graph: KnowledgeGraph, found: Sequence[Overlap]) -> dict[str, dict[s
     known, seen = torch.zeros(graph.num_entities, dtype=torch.bool), torch.zeros(graph.num_relations, dtype=torch.bool)
     known[train[:, HEAD]] = known[train[:, TAIL]] = seen[train[:, RELATION]] = True
     linked = torch.unique(_ends(train, graph.num_entities))
-    result = {}
+    result: dict[str, dict[str, int]] = {}
     for split, other in (HELD_OUT, HELD_OUT[::-1]):
         triples = graph.split(split)
         copies = _copies(graph, triples, found)
@@ -185,7 +185,8 @@ def _copied(graph: KnowledgeGraph, triples: Tensor, partners: list[list[int]], e
     """Is the triple in train with one of its relation's `partners` instead, head and tail exchanged if so said?"""
     copied = torch.zeros(len(triples), dtype=torch.bool)
     for place in range(max(map(len, partners), default=0)):
-        other = torch.tensor([of_one[place] if place < len(of_one) else -1 for of_one in partners])[triples[:, RELATION]]
+        next_one = torch.tensor([of_one[place] if place < len(of_one) else -1 for of_one in partners])
+        other = next_one[triples[:, RELATION]]
         copies = triples[:, [TAIL, RELATION, HEAD]] if exchanged else triples.clone()
         itself = (other == triples[:, RELATION]) & (triples[:, HEAD] == triples[:, TAIL])  # a loop is no copy of itself
         asked = (other >= 0) & ~itself

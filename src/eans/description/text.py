@@ -17,7 +17,8 @@ MOST_RELATIONS = 20
 def show(facts: Facts, console: Console) -> None:
     """Print all tables with their titles and notes; of the relations, the most frequent ones."""
     for place, section in enumerate(sections(facts)):
-        console.print(("\n" if place else "") + section.title, style="bold", soft_wrap=True)
+        title = f"{section.title}: {section.about}" if section.about else section.title
+        console.print(("\n" if place else "") + title, style="bold", soft_wrap=True)
         rows = section.rows
         left_out = len(rows) - MOST_RELATIONS if section.key == "relations" else 0
         if rows:

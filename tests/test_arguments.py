@@ -74,6 +74,7 @@ ARGUMENTS = {
     "inspect_run": "path probe device",
     "inspect_sampler": "graph model sampler recipe limit every probe device dim",
     "report_run": "path split device",
+    "describe": "graph estimate device progress",
     "compare": "graph methods out seeds budget steps test device workers progress overrides",
 }
 
@@ -137,6 +138,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
         "inspect_run": (eans.inspect_run, {"path": folder, "probe": 8}),
         "inspect_sampler": (eans.inspect_sampler, fresh | {"limit": 2, "probe": 8}),
         "report_run": (eans.report_run, {"path": folder}),
+        "describe": (eans.describe, {"graph": graph, "estimate": False, "device": "cpu"}),
         "compare": (eans.compare, methods | {"out": folder.parent / "comparison"}),
     }  # fmt: skip
 
@@ -177,7 +179,7 @@ def test_the_table_has_every_function(calls: Any) -> None:
     registries = {"LOSSES", "MODELS", "PENALTIES", "SAMPLERS"}
     others = {*registries, "Loss", "Objective", "Sampler", "Term", "Trainer", "Recipe", "datasets", "__version__"}
     errors = {"DataError", "EansError", "EansWarning", "RunError", "UsageError"}
-    returned = {"Comparison", "Inspection", "Listener", "Measurement", "Prediction", "Predictions"}
+    returned = {"Comparison", "Description", "Inspection", "Listener", "Measurement", "Prediction", "Predictions"}
     assert set(eans.__all__) == tested | others | errors | returned
 
 

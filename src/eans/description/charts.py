@@ -67,7 +67,9 @@ def _categories(relations: Sequence[Facts]) -> str:
 def _copies(held_out: dict[str, Any]) -> str:
     chart = Chart("split", "share of its triples")
     bars = [
-        ([found[key] / found["triples"] for found in held_out.values()], colour, label) for key, colour, label in COPIES
+        ([found[key] / found["triples"] for found in held_out.values()], colour, label)
+        for key, colour, label in COPIES
+        if any(found[key] for found in held_out.values())
     ]
     _side_by_side(chart, list(held_out), bars)
     return chart.svg("copies", "Share of valid and test triples with a copy in train, by pattern of relations")
@@ -80,4 +82,5 @@ def _side_by_side(chart: Chart, names: Sequence[str], bars: Sequence[tuple[Seque
         left = [number + width * (place - (len(bars) - 1) / 2) for number in range(len(names))]
         chart.axes.bar(left, heights, width=0.92 * width, color=colour, label=label)
     chart.axes.set_xticks(range(len(names)), names)
-    chart.axes.set_ylim(bottom=0.0)
+    most = max(height for heights, *_ in bars for height in heights)
+    chart.axes.set_ylim(0.0, (1.1 + 0.1 * len(bars)) * most)  # room for the legend

@@ -390,7 +390,7 @@ def test_it_describes_the_graph_as_it_is_split(folder: Path) -> None:
         (["wordnet-core", "--json", "nowhere/x.json"], "there is no folder nowhere; name a file with --json"),
         (["wordnet-core", "--html", "."], "cannot write .: it is a folder; name a file with --html"),
         (["wordnet-core", "--html", "-"], "--html needs the name of a file"),
-        (["wordnet-core", "--json", "a", "--html", "a"], "--json and --html name the same file"),
+        (["wordnet-core", "--json", "a", "--html", "a"], "--html and --json name the same file"),
     ],
 )
 def test_mistakes_are_one_line(

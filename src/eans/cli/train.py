@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eans.cli.graphs import load_graph, split_kept
+from eans.cli.graphs import load_graph, load_pytorch, split_kept
 from eans.cli.options import (
     DataOption,
     DeviceOption,
@@ -50,6 +50,7 @@ def train(
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
+    load_pytorch()
     if resume is not None:
         if any(given is not None for given in (recipe, data, out, seed, split)) or set_:
             raise UsageError(

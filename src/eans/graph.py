@@ -27,7 +27,7 @@ from eans.triple_index import is_ids as is_ids
 from eans.triple_index import opposite as opposite
 from eans.types import Side as Side
 from eans.vocabulary import Vocabulary as Vocabulary
-from eans.vocabulary import bytes_of, joined
+from eans.vocabulary import bytes_of, ids_array, joined
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, Split, Split] = ("train", "valid", "test")
@@ -171,7 +171,7 @@ class KnowledgeGraph:
         ended = joined("\n", entities, "")
         for start in range(0, len(triples), BLOCK):
             rows = triples[start : start + BLOCK]
-            parts = (part.take(ids) for part, ids in zip((entities, relations, ended), rows.T, strict=True))
+            parts = (part.take(ids_array(ids)) for part, ids in zip((entities, relations, ended), rows.T, strict=True))
             yield bytes_of(joined("\t", *parts))
 
     @cached_property

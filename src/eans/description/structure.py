@@ -31,7 +31,8 @@ def counts(graph: KnowledgeGraph) -> dict[str, Any]:
         "relations": graph.num_relations,
         "triples": {split: len(graph.split(split)) for split in SPLITS},
         "also_known": len(graph.also_known),
-        "repeated": {split: _repeated(graph, graph.split(split)) for split in SPLITS},
+        "repeated": {"train": len(graph.train) - len(graph.known_train)}
+        | {split: _repeated(graph, graph.split(split)) for split in HELD_OUT},
         "unseen_entities": graph.unseen_entities(),
         "unseen_relations": graph.num_relations - len(torch.unique(graph.train[:, RELATION])),
     }

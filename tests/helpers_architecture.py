@@ -84,7 +84,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "runs": (
         *("recipes", "listener", "stores", "fitting", "run_shapes", "runs", "run", "run_progress", "lifecycle", "api"),
     ),
-    "tools": ("inspection", "experiments", "tuning", "comparison", "cli", "__main__"),
+    "tools": ("description", "inspection", "experiments", "tuning", "comparison", "cli", "__main__"),
 }  # fmt: skip
 PLACE = {unit: place for place, unit in enumerate(unit for layer in LAYERS.values() for unit in layer)}
 

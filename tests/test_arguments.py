@@ -79,6 +79,7 @@ ARGUMENTS = {
     "report_run": "path split device progress",
     "tune": "graph budget out methods space seeds seed device test listener progress",
     "Run.save": "out",
+    "describe": "graph estimate device progress",
     "compare": "graph methods out seeds budget steps test device workers progress overrides",
 }
 
@@ -151,6 +152,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
         "inspect_sampler": (eans.inspect_sampler, fresh | {"limit": 2, "probe": 8}),
         "report_run": (eans.report_run, {"path": folder}),
         "tune": (eans.tune, tuned),
+        "describe": (eans.describe, {"graph": graph, "estimate": False, "device": "cpu"}),
         "compare": (eans.compare, methods | {"out": folder.parent / "comparison"}),
     }  # fmt: skip
 
@@ -196,7 +198,7 @@ def test_the_table_has_every_function(calls: Any) -> None:
     registries = {"LOSSES", "MODELS", "PENALTIES", "SAMPLERS"}
     others = {*registries, "Loss", "Objective", "Sampler", "Term", "Trainer", "Recipe", "datasets", "__version__"}
     errors = {"DataError", "EansError", "EansWarning", "RunError", "UsageError"}
-    returned = {"Comparison", "Inspection", "Listener", "Measurement", "Prediction", "Predictions"}
+    returned = {"Comparison", "Description", "Inspection", "Listener", "Measurement", "Prediction", "Predictions"}
     assert set(eans.__all__) == tested | others | errors | returned
 
 

@@ -58,7 +58,14 @@ def test_contents(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in packed}
     assert tops == {"eans", f"eans-{eans.__version__}.dist-info"}
     data = {name for name in packed if not name.endswith(".py") and name.startswith("eans/")}
-    assert {name.split("/")[1] for name in data} == {"py.typed", "recipes", "data", "inspection", "pages"}
+    assert {name.split("/")[1] for name in data} == {
+        "py.typed",
+        "recipes",
+        "data",
+        "description",
+        "inspection",
+        "pages",
+    }
     assert wheel.stat().st_size < 600_000
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eans.api import resume, train
     from eans.comparison import Comparison, compare
     from eans.data import datasets, load
+    from eans.description import Description, describe
     from eans.errors import DataError, EansError, EansWarning, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
     from eans.graph import KnowledgeGraph, TripleIndex, Vocabulary
@@ -46,6 +47,7 @@ _HOMES = {
     "eans.api": ("resume", "train"),
     "eans.comparison": ("Comparison", "compare"),
     "eans.data": ("datasets", "load"),
+    "eans.description": ("Description", "describe"),
     "eans.errors": ("DataError", "EansError", "EansWarning", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
     "eans.graph": ("KnowledgeGraph", "TripleIndex", "Vocabulary"),
@@ -72,6 +74,7 @@ __all__ = [
     "SAMPLERS",
     "Comparison",
     "DataError",
+    "Description",
     "EansError",
     "EansWarning",
     "Inspection",
@@ -97,6 +100,7 @@ __all__ = [
     "__version__",
     "compare",
     "datasets",
+    "describe",
     "evaluate",
     "inspect_run",
     "inspect_sampler",

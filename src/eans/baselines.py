@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, column, opposite
-from eans.relation_patterns import overlaps
+from eans.relation_patterns import HALF, overlaps_in_train
 from eans.triple_index import ragged
 
-LEAST_SHARE = 0.5  # of a relation's triples that must imply another one's for it to be a rule
+LEAST_SHARE = HALF  # of a relation's triples that must imply another one's for it to be a rule
 LEAST_COUNT = 2  # of the triples that a rule was right about in train
 MOST_RULES = 8  # of a relation: the surest ones
 # Numbers of 8 bytes for a query and an entity, at most, while a rule is applied: answers, their rows and places.
@@ -69,7 +69,7 @@ class InverseRule:
         self.num_entities = graph.num_entities
         self.known = graph.known_train.to(device)
         rules: dict[int, list[tuple[float, int, bool]]] = {}
-        for found in overlaps(graph.train, graph.num_entities, graph.num_relations, LEAST_SHARE):
+        for found in overlaps_in_train(graph):
             ways = {(found.first, found.second, found.first_share), (found.second, found.first, found.second_share)}
             for premise, implied, sure in ways:
                 if sure >= LEAST_SHARE and found.count >= LEAST_COUNT:

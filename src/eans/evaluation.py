@@ -147,14 +147,19 @@ def relation_categories(graph: KnowledgeGraph) -> Tensor:
     A side counts as "N" when train has on average at least 1.5 different entities there per entity on the other side
     (Bordes et al., 2013).
     """
+    answers = answers_per_query(graph)
+    category = (answers["tail"] >= 1.5).long() + 2 * (answers["head"] >= 1.5).long()
+    return torch.where(answers["tail"] == 0, CATEGORIES.index("unseen"), category)
+
+
+def answers_per_query(graph: KnowledgeGraph) -> dict[Side, Tensor]:
+    """For each side, how many different entities train has there on average per entity on the other side, ``[R]``."""
     size = graph.num_relations
     # Keys of different triples, sorted: without the answer they are (anchor, relation) pairs, equal ones side by side.
     pairs = {side: graph.known_train.pairs(side) for side in SIDES}
     count = torch.bincount(pairs["tail"] % size, minlength=size)
     asked = {side: torch.bincount(torch.unique_consecutive(pairs[side]) % size, minlength=size) for side in SIDES}
-    tails_per_head, heads_per_tail = count / asked["tail"].clamp(min=1), count / asked["head"].clamp(min=1)
-    category = (tails_per_head >= 1.5).long() + 2 * (heads_per_tail >= 1.5).long()
-    return torch.where(count == 0, CATEGORIES.index("unseen"), category)
+    return {side: count / asked[side].clamp(min=1) for side in SIDES}
 
 
 def rank(

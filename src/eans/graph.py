@@ -30,7 +30,7 @@ from eans.triple_index import column as column
 from eans.triple_index import is_ids as is_ids
 from eans.triple_index import opposite as opposite
 from eans.types import Side as Side
-from eans.vocabulary import LABELS, bytes_of, indices, joined
+from eans.vocabulary import LABELS, bytes_of, ids_array, indices, joined
 from eans.vocabulary import Vocabulary as Vocabulary
 
 Split = Literal["train", "valid", "test"]
@@ -211,7 +211,7 @@ class KnowledgeGraph:
         ended = joined("\n", entities, "")
         for start in range(0, len(triples), BLOCK):
             rows = triples[start : start + BLOCK]
-            parts = (part.take(ids) for part, ids in zip((entities, relations, ended), rows.T, strict=True))
+            parts = (part.take(ids_array(ids)) for part, ids in zip((entities, relations, ended), rows.T, strict=True))
             yield bytes_of(joined("\t", *parts))
 
     @cached_property

@@ -9,7 +9,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,12 +24,13 @@ from eans.phases import told_to
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+    from rich.table import Table
 
 INTERVAL = 30.0  # seconds between two lines at most
 # Of the interval: when the first line about something comes, and how often it is looked whether one is due.
 FIRST, LOOK = 1 / 15, 1 / 60
 
-__all__ = ["Display", "Report", "Told", "duration", "of_one", "one_of", "plain_console", "shown"]
+__all__ = ["Display", "Report", "Told", "duration", "of_one", "one_of", "plain_console", "plain_table", "shown"]
 
 Report = Callable[[str, int, int], None]
 """Called as ``report(name, done, total)``."""
@@ -56,6 +57,16 @@ def plain_console(stream: IO[str] | None = None) -> Console:
 
     width = None if _is_terminal(stream or sys.stdout) else 10_000
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
+    """A table without lines; the columns in `right` are flush right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left")
+    return table
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from eans.graph import KnowledgeGraph
 from eans.triple_index import HEAD, RELATION, TAIL, ragged
 
 Pattern = Literal["symmetric", "inverse", "near-duplicate"]
+HALF = 0.5  # of one relation's pairs: what is kept of train
 LEAST = 0.8  # share of both relations' pairs, from which they count as inverse or near-duplicate (Akrami et al., 2020)
 MOST_RELATIONS = 1000  # of a pair of entities; pairs with more of them are left out: they tell no relations apart
 BLOCK = 1 << 22  # coincidences that are counted at a time
@@ -87,6 +90,16 @@ def overlaps(triples: Tensor, num_entities: int, num_relations: int, least: floa
         rows = zip(one[large].tolist(), two[large].tolist(), counts[large].tolist(), strict=True)
         result += [Overlap(a, b, reverse, count, int(sizes[a]), int(sizes[b])) for a, b, count in rows]
     return sorted(result, key=lambda found: (-found.mutual_share, -found.count, found.first, found.second))
+
+
+_KEPT: WeakKeyDictionary[KnowledgeGraph, list[Overlap]] = WeakKeyDictionary()
+
+
+def overlaps_in_train(graph: KnowledgeGraph) -> list[Overlap]:
+    """The overlaps in train in which one of the two shares is at least half, found once for a graph."""
+    if graph not in _KEPT:
+        _KEPT[graph] = overlaps(graph.train, graph.num_entities, graph.num_relations, HALF)
+    return _KEPT[graph]
 
 
 def _coincidences(

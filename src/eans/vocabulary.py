@@ -172,7 +172,7 @@ class Vocabulary(Sequence[str]):
             for text in texts:
                 if _text(text) is None:
                     raise UsageError(f"{self.kind} label {shown(text)} is no text")
-            asked = pa.array(texts, LABELS)
+            asked = array_of(texts)
         return torch.from_numpy(indices(asked, self.array))
 
     def labels_of(self, ids: Tensor | NDArray[np.integer[Any]] | Sequence[int]) -> pa.LargeStringArray:
@@ -192,7 +192,7 @@ class Vocabulary(Sequence[str]):
         wrong = np.flatnonzero((places < 0) | (places >= len(self)))
         if len(wrong):
             raise UsageError(f"no {self.kind} has the id {places[wrong[0]]}; there are {len(self)}")
-        return self.array.take(pa.array(places.astype(np.int64)))
+        return self.array.take(ids_array(places))
 
     def nearest(self, label: object) -> str:
         """``"; did you mean 'x'?"`` for the known label that is most like this one, or ``""``.
@@ -254,14 +254,28 @@ def _as_array(labels: Iterable[str] | pa.Array, kind: str) -> pa.LargeStringArra
         if not isinstance(label, str):
             raise DataError(f"{kind} label {shown(label)} is no text")
     try:
-        return pa.array(texts, LABELS)
+        return array_of(texts)
     except UnicodeEncodeError as error:
         raise DataError(f"{kind} label {shown(error.object)} is no text that UTF-8 can hold") from None
 
 
+def array_of(texts: Sequence[str]) -> pa.LargeStringArray:
+    """An Arrow array of texts. `pa.array` would load pandas where that is installed, which takes a while."""
+    encoded = [text.encode() for text in texts]
+    bounds = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=bounds[1:])
+    return pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(bounds), pa.py_buffer(b"".join(encoded)))
+
+
+def ids_array(ids: NDArray[np.integer[Any]]) -> pa.Int64Array:
+    """An Arrow array of ids ``[n]``, as `array_of`."""
+    values = pa.py_buffer(np.ascontiguousarray(ids, np.int64))
+    return pa.Array.from_buffers(pa.int64(), len(ids), [None, values])
+
+
 def joined(separator: str, *parts: pa.LargeStringArray | str) -> pa.LargeStringArray:
     """Texts side by side, ``[n]`` each or one for all, with a separator between them."""
-    texts = [pa.scalar(part, LABELS) if isinstance(part, str) else part for part in (*parts, separator)]
+    texts = [array_of([part])[0] if isinstance(part, str) else part for part in (*parts, separator)]
     return pc.binary_join_element_wise(*texts)
 
 

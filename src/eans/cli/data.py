@@ -1,19 +1,25 @@
-"""``eans data``: datasets."""
+"""``eans data``: datasets; `describe` is `eans.describe`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from eans.cli.graphs import download_bar, load_graph
-from eans.cli.options import LabelsOption, SplitOption, StrictOption, require_given
+from eans.cli.graphs import download_bar, load_graph, load_pytorch
+from eans.cli.options import DeviceOption, LabelsOption, SplitOption, StrictOption, file_to_write, require_given
 from eans.cli.tables import plain_table
+from eans.errors import UsageError
 from eans.progress import plain_console
 
 MOST_RELATIONS = 20
 NOT_HERE = {"bundled": "", "download": "not here yet", "built": "not built yet"}
-app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, fetch one.")
+STANDARD_OUTPUT = Path("-")
+JsonOption = Annotated[
+    Path | None, typer.Option(help="Write all numbers to this file; - for standard output, instead of the tables.")
+]
+app = typer.Typer(no_args_is_help=True, help="Datasets: list them, look at one, describe one, fetch one.")
 
 
 @app.command("list")
@@ -75,5 +81,53 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
     """Download or build a dataset if it is not on this machine; print its folder."""
     from eans.data import get
 
-    with download_bar() as report:
+    with download_bar("checking the files") as report:
         print(get(name, progress=report))
+
+
+@app.command()
+def describe(
+    name: Annotated[str, typer.Argument(help="Dataset name or folder.")],
+    json: JsonOption = None,
+    html: Annotated[Path | None, typer.Option(help="Write one HTML page with figures to this file.")] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate/--no-estimate", help="Measure what training takes on this machine.")
+    ] = True,
+    device: DeviceOption = "auto",
+    strict: StrictOption = False,
+    split: SplitOption = None,
+) -> None:
+    """Describe a graph before training: degrees, relations, leakage, components, baselines, a recipe and its cost."""
+    require_given("the name of the dataset", name)
+    targets = _targets(json, html)  # mistakes are told before the work, not after
+    load_pytorch()
+    from eans.description import describe
+    from eans.description.text import show
+    from eans.devices import choose_device
+    from eans.files import atomic_write
+
+    choose_device(device)
+    found = describe(load_graph(name, strict, split), estimate=estimate, device=device)
+    console = plain_console()
+    if json == STANDARD_OUTPUT:
+        print(found.to_json())
+    else:
+        show(found.facts, console)
+    for option, target in targets.items():
+        text = found.html() if option == "--html" else found.to_json() + "\n"
+        atomic_write(target, text.encode())
+        if json != STANDARD_OUTPUT:
+            console.print(f"written: {target}", soft_wrap=True)
+
+
+def _targets(json: Path | None, html: Path | None) -> dict[str, Path]:
+    """The files to write, by option."""
+    from eans.figures import require_matplotlib
+
+    if html is not None:
+        require_matplotlib()
+        if html in (json, STANDARD_OUTPUT):
+            fault = "needs the name of a file" if html == STANDARD_OUTPUT else "and --json name the same file"
+            raise UsageError(f"--html {fault}; write for example --html graph.html")
+    files = {"--json": None if json == STANDARD_OUTPUT else json, "--html": html}
+    return {option: file_to_write(option, path) for option, path in files.items() if path is not None}

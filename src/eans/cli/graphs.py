@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from rich.progress import TaskID
+from eans.progress import Display
 
+if TYPE_CHECKING:
     from eans.data import Finding
     from eans.graph import KnowledgeGraph
     from eans.splitting import Splitting
@@ -63,23 +63,32 @@ def warn(finding: Finding) -> None:
 
 
 @contextlib.contextmanager
-def download_bar() -> Iterator[Any]:
-    """A progress bar per file on a terminal; nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+def download_bar(then: str = "reading the graph") -> Iterator[Any]:
+    """On a terminal, a bar per file that is downloaded or built, and what is done `then`; nothing in a pipe."""
+    with doing(then) as display:
 
-    bar = Progress(
-        TextColumn("fetching {task.description}"),
-        BarColumn(),
-        disable=not sys.stderr.isatty(),
-        console=Console(stderr=True),
-    )
-    tasks: dict[str, TaskID] = {}
+        def report(file: str, done: int, total: int) -> None:
+            if display is not None:
+                display.phase("")
+                display.advance(f"fetching {file}", done, total or done + 1)
+                if done >= total:
+                    display.phase(then)
 
-    def report(file: str, done: int, total: int) -> None:
-        if file not in tasks:
-            tasks[file] = bar.add_task(file, total=total or None)
-        bar.update(tasks[file], completed=done)
-
-    with bar:
         yield report
+
+
+@contextlib.contextmanager
+def doing(what: str) -> Iterator[Display | None]:
+    """Say on a terminal what is being done."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with Display() as display:
+        display.phase(what)
+        yield display
+
+
+def load_pytorch() -> None:
+    """Import what takes longest to import, and say so."""
+    with doing("loading PyTorch"):
+        import torch  # noqa: F401

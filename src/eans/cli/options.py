@@ -55,3 +55,14 @@ def require_given(option: str, dataset: str | None) -> None:
     """Raise for an empty name: what an unset variable of a shell becomes should not choose a graph."""
     if dataset is not None and not dataset.strip():
         raise UsageError(f"{option} is empty; give the name of a dataset or a folder")
+
+
+def file_to_write(option: str, path: Path) -> Path:
+    """A file that can be written, as far as can be told before the work."""
+    from eans.files import as_path
+
+    target = as_path(path, option)
+    if target.is_dir() or not target.parent.is_dir():
+        reason = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
+        raise UsageError(f"cannot write {target}: {reason}; name a file with {option}")
+    return target

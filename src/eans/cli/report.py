@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from eans.cli.moved import hint
-from eans.cli.options import DeviceOption, RunArgument, choose
+from eans.cli.options import DeviceOption, RunArgument, choose, file_to_write
 from eans.errors import UsageError
 from eans.progress import plain_console
 
@@ -48,7 +48,7 @@ def write_report(
 ) -> None:
     """Earlier name of `eans report`."""
     from eans.figures import require_matplotlib
-    from eans.files import as_path, atomic_write
+    from eans.files import atomic_write
     from eans.graph import SPLITS
     from eans.inspection import report_run
     from eans.inspection.page import render
@@ -59,10 +59,7 @@ def write_report(
     if format == "html":
         require_matplotlib()  # before the ranking, not after
     RunFolder.open(run)
-    target = as_path(out or run / "report.html", "--out")
-    if target.is_dir() or not target.parent.is_dir():
-        reason = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
-        raise UsageError(f"cannot write {target}: {reason}; name a file with --out")
+    target = file_to_write("--out", out or run / "report.html")
     found = report_run(run, split=chosen, device=device)
     if format == "json" and out is None:
         print(dumps(found, indent=2, ensure_ascii=False))

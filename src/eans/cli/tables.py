@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from eans.progress import plain_console
+from eans.progress import plain_console, plain_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from eans.run import Run
 
-
-def plain_table(*columns: str, right: Collection[str] = ()) -> Table:
-    """A table without lines; the columns in `right` are flush right."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left")
-    return table
+__all__ = ["by_degree", "degrees", "plain_table", "show_metrics", "show_run"]
 
 
 def show_metrics(splits: dict[str, Any], protocol: dict[str, Any]) -> None:

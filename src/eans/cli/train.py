@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import load_graph, split_kept
+from eans.cli.graphs import load_graph, load_pytorch, split_kept
 from eans.cli.options import (
     DataOption,
     DeviceOption,
@@ -56,6 +56,7 @@ def train(
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
+    load_pytorch()
     if resume is not None:
         if any(given is not None for given in (recipe, data, out, seed, split, budget)) or set_:
             raise UsageError(

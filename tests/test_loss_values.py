@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 import eans
 from eans.errors import UsageError
 from eans.kernels import negative_shares
-from eans.losses import HingeLoss, LogSigmoid, SubstitutionLoss
+from eans.losses import BinaryCrossEntropy, HingeLoss, LogSigmoid, SubstitutionLoss
 from eans.models import MODELS, Scores
 from eans.objective import total as sum_of
 from eans.penalties import duals, dura_penalty, l3_penalty, n3_penalty, relation_loss
@@ -166,6 +167,37 @@ def test_a_hinge_learns_a_ring():
 def test_a_hinge_needs_a_margin(margin):
     with pytest.raises(UsageError, match=r"set loss\.margin above 0"):
         HingeLoss(margin)
+
+
+# --- binary cross-entropy -------------------------------------------------------------------------------------------
+
+
+def test_every_candidate_weighs_as_much_as_the_positive():
+    """Labels smoothed to .9 + 1/5 = 1 (at most) and 1/5; row 2 has no candidates left, row 3 two known ones."""
+    terms = BinaryCrossEntropy(GAMMA, label_smoothing=0.1)(*tensors())
+    # H(s, 1/5) = -logsig(-s) - s / 5
+    row0 = sum(-logsig(-s) - s / 5 for s in (0.0, 1.0, 3.0, -2.0)) / 1
+    row1 = sum(-logsig(-s) - s / 5 for s in (1.5, 2.25, -1.0, -0.5, 3.5))
+    row3 = sum(-logsig(-s) - s / 5 for s in (1.25, -0.25, -3.0)) / 2
+    assert terms["positive"].item() == pytest.approx(hand_positive(), rel=1e-12)
+    assert terms["negative"].item() == pytest.approx((0.5 * row0 + row1 + 0.75 * row3) / 2.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
+def test_an_epoch_against_all_entities_is_the_loss_of_1_n_scoring(smoothing):
+    """Queries with 1, 2 and 4 answers among 30 entities: each answer a positive, against the multi-label loss."""
+    logits = torch.randn(3, 30, dtype=torch.float64, requires_grad=True)
+    queries, answers = torch.tensor([0, 1, 1, 2, 2, 2, 2]), torch.tensor([4, 0, 29, 1, 2, 3, 17])
+    labels = torch.zeros(3, 30, dtype=torch.float64)
+    labels[queries, answers] = 1.0
+    smooth = (1 - smoothing) * labels + (1 / 30 if smoothing else 0.0)
+    expected = binary_cross_entropy_with_logits(logits, smooth, reduction="sum")
+
+    scores = Scores(logits[queries, answers], logits[queries], None)
+    terms = BinaryCrossEntropy(label_smoothing=smoothing)(scores, labels[queries].bool(), torch.ones(7).double())
+    found = 7 * sum_of(terms)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(total, logits, retain_graph=True) for total in (found, expected)))
 
 
 # --- substitution, the form behind the published numbers ----------------------------------------------------------

@@ -29,7 +29,8 @@ METHODS = ("uniform", "adv", "eans", "eans+adv", "gaussian", "substitution", "so
 MORE_METHODS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bernoulli", "frequency", "nscaching", "kbgan", "igan", "sans", "sans+adv"), MODELS),
     "stay-positive": ("distmult", "simple"),
-    "all": ("distmult", "complex", "simple", "rescal"),
+    "all": ("distmult", "complex", "simple", "rescal", "conve"),
+    "all+bce": ("conve",),
     "all+n3": ("distmult", "complex"),
 }
 
@@ -301,6 +302,17 @@ def test_combinations_that_make_no_sense(settings: dict[str, Any], message: str)
             {"loss.penalty": "dura", "loss.penalty_weight": 1.0},
             "model 'rotate' compares by a distance, not by a dot product, which loss.penalty 'dura' needs; "
             "set another loss.penalty, or model.name to 'distmult', 'complex', 'simple' or 'rescal'",
+        ),
+        (
+            "conve/uniform",
+            {"loss.penalty": "dura", "loss.penalty_weight": 1.0},
+            "model 'conve' has no queries for heads, which loss.penalty 'dura' needs; "
+            "set another loss.penalty, or model.name to 'distmult', 'complex', 'simple' or 'rescal'",
+        ),
+        (
+            "conve/uniform",
+            {"model.reciprocal": False},
+            "model 'conve' has head queries by inverse relations: set model.reciprocal=true",
         ),
         (
             "distmult/uniform",

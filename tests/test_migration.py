@@ -16,7 +16,7 @@ import torch
 import eans
 from eans.errors import UsageError
 from eans.experiments import recipe_hash
-from eans.recipes import all_keys, full_key, load, names, to_toml
+from eans.recipes import all_keys, full_key, load, to_toml
 from eans.recipes.build import resolve
 from eans.recipes.migration import GONE, RENAMED
 from helpers_runs import ring_graph

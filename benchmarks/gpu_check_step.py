@@ -211,9 +211,9 @@ def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:
 
     starts = source.whole(4, entities + 1).cumsum(0)  # pools of up to three entities, many empty
     members = source.whole(entities, int(starts[-1])).int()
-    lots = source.normal(batch, extent.negatives).sigmoid()
-    found, again = (kernels.pick(members, starts, start, lots, entities) for _ in range(2))
-    yield equality("pick", [found], [REFERENCE.pick(members, starts, start, lots, entities)], [again])
+    uniforms = source.normal(batch, extent.negatives).sigmoid()
+    found, again = (kernels.pick(members, starts, start, uniforms, entities) for _ in range(2))
+    yield equality("pick", [found], [REFERENCE.pick(members, starts, start, uniforms, entities)], [again])
 
     queries = 11
     keys = torch.unique(source.whole(entities * queries, entities * queries // 3))

@@ -165,7 +165,7 @@ def make_deferred(step: Step) -> DeferredGradients:
     """The parts of the entity table's gradient as a backward pass leaves them, along the line, the uses sorted."""
     sizes, ids, device = step.sizes, step.ends, step.table.device
     # Nothing runs concurrently here: a kernel is timed alone.
-    deferred = DeferredGradients(step.sampler.line(), SideStream(torch.device("cpu")))
+    deferred = DeferredGradients(step.sampler.ordering(), SideStream(torch.device("cpu")))
     ticket = deferred.gather(ids)
     import_module("eans.kernels.triton_sort").plan(deferred, step.candidates, sizes.entities)
     deferred.rows.append(RowGradient(ticket, ids, torch.randn(len(ids), sizes.stride, device=device)))

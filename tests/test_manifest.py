@@ -238,7 +238,7 @@ def test_damage_to_the_manifest_is_not_taken_for_damage_to_a_file(pattern: bytes
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "graph.safetensors"])
-def test_unknown_formats_are_refused(name: str, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_formats_are_errors(name: str, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EANS_VERIFY", "0")
     content = (copy / name).read_bytes()
     assert content.count(b'"format":"1"') == 1

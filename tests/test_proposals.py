@@ -218,7 +218,7 @@ def test_the_first_of_several_orders_is_the_only_one_of_one():
     for sampler in (one, several):
         sampler.observe(outcome(1, features()))
     assert one.virtual_to_real.shape == (300,)
-    assert all(torch.equal(a, b) for a, b in zip(one.line(), several.line(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(one.ordering(), several.ordering(), strict=True))
     assert set(one.state_dict()) == set(several.state_dict()) == {"virtual_to_real", "real_to_virtual", "centroids"}
 
 

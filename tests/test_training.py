@@ -235,7 +235,7 @@ def test_a_loss_of_one_term_continues_from_an_earlier_state(name: str) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["eans", "nscaching"])
-def test_samplers_hear_of_steps_counted_from_one(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samplers_observe_steps_counted_from_one(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make(f"transe/{sampler}")
     heard: list[int] = []
     monkeypatch.setattr(trainer.sampler, "observe", lambda outcome: heard.append(outcome.step))
@@ -317,7 +317,7 @@ def test_dropout_follows_the_seed_and_the_step() -> None:
     assert not torch.equal(*drawn)
 
 
-def test_a_distance_refuses_dropout() -> None:
+def test_dropout_is_unsupported_for_a_distance() -> None:
     with pytest.raises(
         UsageError, match=r"'transe' compares by a distance, .*, which train\.dropout needs; .* 'distmult'"
     ):

@@ -200,19 +200,19 @@ def test_says_which_substitution_it_needs(name, options):
 
 
 @losses
-def test_most_pull_is_reached_and_never_passed(name, options):
-    """The bound on a row's gradient that `most_pull` promises: tight where every negative scores far too high."""
+def test_the_gradient_bound_is_reached_and_never_passed(name, options):
+    """The bound on a row's gradient that `gradient_bound` promises: tight where every negative scores far too high."""
     scores, _, weight = batch(rows=1)
     loss = LOSSES[name](**options)
     unmasked = torch.zeros_like(scores.negative, dtype=torch.bool)
-    if loss.most_pull is None:  # as many negatives as there are, each as much as the positive
+    if loss.gradient_bound is None:  # as many negatives as there are, each as much as the positive
         assert name == "bce"
         return
     high = Scores(scores.positive - 60.0, scores.negative + 60.0, scores.substitution)
     for some, tight in ((scores, False), (high, True)):
         pull = torch.autograd.grad(sum_of(call(loss, some, unmasked, weight)), some.negative)[0].abs().sum().item()
-        assert pull <= loss.most_pull * (1 + 1e-12)
-        assert not tight or pull == pytest.approx(loss.most_pull)
+        assert pull <= loss.gradient_bound * (1 + 1e-12)
+        assert not tight or pull == pytest.approx(loss.gradient_bound)
 
 
 @losses

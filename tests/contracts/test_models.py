@@ -290,7 +290,7 @@ def test_training_scores_without_substitution(name, options, side, triples, enti
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_distances_refuse_dropout(name):
+def test_dropout_is_unsupported_for_distances(name):
     with pytest.raises(UsageError, match=f"model '{name}' compares by a distance, not by a dot product$"):
         build(name, {}).dropout(6, 0.5, torch.Generator())
 

@@ -73,18 +73,18 @@ def test_step_along(ops: Implementation, reflect: bool, sigma: float, dtype: tor
     seed=st.integers(0, 99),
 )
 def test_pick(ops: Implementation, sizes: list[int], batch: int, negatives: int, dtype: torch.dtype, seed: int) -> None:
-    """Pools of several sizes, empty ones among them; lots that round up to the size."""
+    """Pools of several sizes, empty ones among them; random numbers that round up to the size."""
     generator = torch.Generator().manual_seed(seed)
     starts = torch.tensor([0, *sizes]).cumsum(0)
     ids = torch.randint(len(sizes), (sum(sizes),), generator=generator).to(dtype)
     kept = torch.randint(len(sizes), (batch,), generator=generator)
-    lots = torch.rand(batch, negatives, generator=generator)
-    lots[:, :1] = 1.0 - 2.0**-24
-    found = ops.pick(*(ops.put(value) for value in (ids, starts, kept, lots)), len(sizes))
+    uniforms = torch.rand(batch, negatives, generator=generator)
+    uniforms[:, :1] = 1.0 - 2.0**-24
+    found = ops.pick(*(ops.put(value) for value in (ids, starts, kept, uniforms)), len(sizes))
     assert found.dtype == torch.int64
     for row, entity in enumerate(kept.tolist()):
         pool = ids[starts[entity] : starts[entity + 1]].tolist() or list(range(len(sizes)))
-        places = [min(int(lot * len(pool)), len(pool) - 1) for lot in lots[row]]
+        places = [min(int(uniform * len(pool)), len(pool) - 1) for uniform in uniforms[row]]
         assert found[row].tolist() == [pool[place] for place in places]
 
 
@@ -170,7 +170,7 @@ def test_what_would_be_read_wrongly(ops: Implementation) -> None:
 def test_pick_with_many_candidates(ops: Implementation, negatives: int) -> None:
     starts, ids = torch.tensor([0, 3, 3, 4, 11, 11]), torch.arange(11).flip(0) % 5
     kept = torch.tensor([0, 1, 2, 3, 4, 4])
-    lots = torch.rand(6, negatives, generator=torch.Generator().manual_seed(negatives))
-    given = ids, starts, kept, lots
+    uniforms = torch.rand(6, negatives, generator=torch.Generator().manual_seed(negatives))
+    given = ids, starts, kept, uniforms
     found = ops.pick(*(ops.put(value) for value in given), 5)
     assert torch.equal(found.cpu(), REFERENCE.pick(*given, 5))

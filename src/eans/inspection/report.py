@@ -51,7 +51,7 @@ def report_run(
 def _report(path: Path, split: Split, device: str, told: Report | None) -> dict[str, Any]:
     folder = RunFolder.open(path)
     recipe, graph, chosen = folder.recipe(), folder.graph(), choose_device(device)
-    graph.split(split)  # an unknown one is refused before any work
+    graph.split(split)  # an unknown one is an error before any work
     model = folder.model(graph, chosen)
     saved = folder.metrics()
     ties = recipe.evaluation.ties

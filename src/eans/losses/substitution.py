@@ -60,7 +60,7 @@ class SubstitutionLoss(Loss):
         self.form: Form = form
         self.detach = detach
         self.needs_substitution = "symmetric" if form == "reference" else "one-way"
-        self.most_pull = 0.5 if form == "reference" else 1.0
+        self.gradient_bound = 0.5 if form == "reference" else 1.0
 
     def logits(self, scores: Scores) -> Tensor:
         """``z``, ``[B, N]``."""

@@ -1,4 +1,4 @@
-"""Which place on the line of entities a negative takes, given the place of the positive one; and how likely it is.
+"""Which place in the ordering of entities a negative takes, given the place of the positive one; and how likely it is.
 
 Probabilities come from tables in double precision, made once when a loss first needs them, so that saying how
 likely a draw was costs one look-up (two at reflecting ends).
@@ -17,22 +17,22 @@ from eans import kernels
 
 ProposalName = Literal["gaussian", "block", "student"]
 FARTHEST = 1e9  # standard steps: what a heavy tail adds beyond would not fit an index
-# Times round the line, each way, that tables follow a heavy tail; what lies beyond is level to 1e-4 of itself.
+# Times round the ordering, each way, that tables follow a heavy tail; what lies beyond is level to 1e-4 of itself.
 MOST_IMAGES = 20
-# A distribution this many times wider than the line is level all over: wider ones have the same table.
+# A distribution this many times wider than the ordering is level all over: wider ones have the same table.
 WIDEST = 2.0
 ROUNDING = 1e-12
 
 
 class Proposal(ABC):
-    """A distribution over the places ``0 .. size - 1`` of a line, around a starting place."""
+    """A distribution over the places ``0 .. size - 1`` of an ordering, around a starting place."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     @abstractmethod
-    def draw(self, line: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
-        """What stands on `line` int64 ``[E]`` at N places drawn around each of `start` ``[B]``: int64 ``[B, N]``."""
+    def draw(self, ordering: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
+        """Entities of `ordering` int64 ``[E]`` at N places drawn around each of `start` ``[B]``: int64 ``[B, N]``."""
 
     @abstractmethod
     def log_mass(self, start: Tensor, places: Tensor) -> Tensor:
@@ -46,9 +46,9 @@ class Gaussian(Proposal):
     the same place.
 
     Args:
-        size: places of the line, E.
+        size: places of the ordering, E.
         sigma: standard deviation in places.
-        reflect: mirror at the ends of the line instead of joining them.
+        reflect: mirror at the ends of the ordering instead of joining them.
     """
 
     reach = 9.0  # standard steps beyond which nothing is left
@@ -67,9 +67,9 @@ class Gaussian(Proposal):
         """``P(noise > steps)`` for standard steps >= 0, float64 ``[...]``."""
         return torch.erfc(steps / math.sqrt(2.0)) / 2
 
-    def draw(self, line: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
+    def draw(self, ordering: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
         noise = self.noise((len(start), negatives), generator, start.device)
-        return kernels.step_along(line, start, noise, self.sigma, self.reflect)
+        return kernels.step_along(ordering, start, noise, self.sigma, self.reflect)
 
     def log_mass(self, start: Tensor, places: Tensor) -> Tensor:
         table, period, start = self._log_masses(places.device), self._period, start[:, None]
@@ -80,11 +80,11 @@ class Gaussian(Proposal):
 
     @property
     def _period(self) -> int:
-        """After so many places a folded line repeats: there, or there and back."""
+        """After so many places a folded ordering repeats: there, or there and back."""
         return 2 * self.size if self.reflect else self.size
 
     def _mass(self, offset: Tensor, sigma: float) -> Tensor:
-        """Probability of whole offsets float64 ``[...]`` on an endless line."""
+        """Probability of whole offsets float64 ``[...]`` on an endless ordering."""
         # Differences of tails, so that small probabilities do not drown in the rounding of large ones.
         distance = offset.abs()
         far = self.beyond((distance + 0.5) / sigma)
@@ -148,12 +148,12 @@ class Student(Gaussian):
 
 
 class Block(Proposal):
-    """Uniform inside the block that holds the start; the line is cut into equal consecutive blocks.
+    """Uniform inside the block that holds the start; the ordering is cut into equal consecutive blocks.
 
     Block b of W holds the places v with ``floor(v W / E) = b``: sizes differ by one at most.
 
     Args:
-        size: places of the line, E.
+        size: places of the ordering, E.
         blocks: W, at most E.
     """
 
@@ -168,11 +168,11 @@ class Block(Proposal):
         behind = ((block + 1) * self.size + self.blocks - 1) // self.blocks
         return first, behind
 
-    def draw(self, line: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
+    def draw(self, ordering: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
         first, behind = self._bounds(start)
         # Remainders of numbers this large are as good as uniform.
         number = torch.randint(2**62, (len(start), negatives), generator=generator, device=start.device)
-        return line[first[:, None] + number % (behind - first)[:, None]]
+        return ordering[first[:, None] + number % (behind - first)[:, None]]
 
     def log_mass(self, start: Tensor, places: Tensor) -> Tensor:
         first, behind = (bound[:, None] for bound in self._bounds(start))

@@ -73,7 +73,7 @@ ARGUMENTS = {
     "Metrics.of": "ranks",
     "inspect_run": "path probe device",
     "inspect_sampler": "graph model sampler recipe limit every probe device dim",
-    "report_run": "path split device",
+    "report": "path split device",
     "compare": "graph methods out seeds budget steps test device workers progress overrides",
 }
 
@@ -136,7 +136,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
         "Metrics.of": (eans.Metrics.of, {"ranks": torch.ones(3)}),
         "inspect_run": (eans.inspect_run, {"path": folder, "probe": 8}),
         "inspect_sampler": (eans.inspect_sampler, fresh | {"limit": 2, "probe": 8}),
-        "report_run": (eans.report_run, {"path": folder}),
+        "report": (eans.report, {"path": folder}),
         "compare": (eans.compare, methods | {"out": folder.parent / "comparison"}),
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""``eans report``: a report on a run, as `eans.report_run` has it; ``eans inspect run`` is its earlier name."""
+"""``eans report``: a report on a run, as `eans.report` has it; ``eans inspect run`` is its earlier name."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def write_report(
     device: DeviceOption = "auto",
 ) -> None:
     """Earlier name of `eans report`."""
+    from eans import inspection
     from eans.figures import require_matplotlib
     from eans.files import as_path, atomic_write
     from eans.graph import SPLITS
-    from eans.inspection import report_run
     from eans.inspection.page import render
     from eans.runs import RunFolder
 
@@ -63,7 +63,7 @@ def write_report(
     if target.is_dir() or not target.parent.is_dir():
         reason = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
         raise UsageError(f"cannot write {target}: {reason}; name a file with --out")
-    found = report_run(run, split=chosen, device=device)
+    found = inspection.report(run, split=chosen, device=device)
     if format == "json" and out is None:
         print(dumps(found, indent=2, ensure_ascii=False))
         return

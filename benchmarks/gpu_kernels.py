@@ -136,7 +136,7 @@ def make_step(recipe: str, setting: Setting) -> Step:
     triples, _, weights = stream.batch(rows, "tail", sampler.real_to_virtual)
     noise = torch.randn(sizes.batch, sizes.negatives, device=device)
     start = sampler.real_to_virtual[triples[:, TAIL]]
-    candidates = kernels.step_along(sampler.virtual_to_real, start, noise, sizes.sigma, False)
+    candidates = kernels.step_along(sampler.virtual_to_real, start, noise, sizes.sigma)
     queries = torch.randn(sizes.count, sizes.batch, sizes.dim, device=device)
     return Step(
         replace(
@@ -227,7 +227,7 @@ def sampling_cases(step: Step) -> Iterator[KernelCase]:
     take = partial(kernels.take, step.stream.triples, step.stream.weights["tail"], step.rows, step.places, TAIL)
     yield KernelCase("take", take, kernel_costs.take(sizes))
     start = step.places[step.triples[:, TAIL]]
-    draw = partial(kernels.step_along, sampler.virtual_to_real, start, step.noise, sizes.sigma, False)
+    draw = partial(kernels.step_along, sampler.virtual_to_real, start, step.noise, sizes.sigma)
     yield KernelCase("step_along", draw, kernel_costs.step_along(sizes))
     keys, prefix = sampler.known.keys["tail"], sampler.known.prefix(step.triples, "tail")
     label = partial(kernels.label, keys, prefix, step.candidates, sizes.entities, sampler.repeats_from)

@@ -245,25 +245,19 @@ def test_reference_form_with_adversarial_shares():
     assert sum_of(terms).item() == pytest.approx((hand_positive() + negative) / 2 + hand_substitution(), rel=1e-12)
 
 
-@pytest.mark.parametrize("detach", [False, True])
-def test_gradient_of_the_substitution_score(detach):
-    """Attached: -l1 w sig(z) / 5 / 2 through z at unmasked pairs; always: label and size terms, not halved."""
+def test_gradient_of_the_substitution_score():
+    """-l1 w sig(z) / 5 / 2 through z at unmasked pairs; label and size terms, not halved."""
     scores, known, weight = tensors(grad=True)
-    sum_of(SubstitutionLoss(GAMMA, 0.0, L2, L1, detach=detach)(scores, known, weight)).backward()
+    sum_of(SubstitutionLoss(GAMMA, 0.0, L2, L1)(scores, known, weight)).backward()
     for i in range(ROWS):
         for j in range(NEGATIVES):
             u = SUBSTITUTION[i][j] + GAMMA
             expected = L1 * ((u > 0) - (u < 0)) / 20
             if KNOWN[i][j]:
                 expected -= L2 / 8 / (1.0 + exp(u))
-            elif not detach:
+            else:
                 expected -= L1 * WEIGHT[i] / 2.5 / 5 / 2 / (1.0 + exp(-lowered(i, j)))
             assert scores.substitution.grad[i, j].item() == pytest.approx(expected, rel=1e-10, abs=1e-15)
-
-
-def test_detaching_changes_no_value():
-    attached, detached = (SubstitutionLoss(GAMMA, ALPHA, L2, L1, detach=flag)(*tensors()) for flag in (False, True))
-    assert attached == detached
 
 
 def test_no_known_true_leaves_only_the_size():

@@ -411,7 +411,7 @@ def test_without_valid_triples_there_is_none() -> None:
 @pytest.mark.parametrize("dataset", ["fb15k-237", "wn18rr"])
 def test_the_papers_recipes_end_as_they_did(dataset: str) -> None:
     for name in names():
-        if name.startswith(dataset):
+        if name.startswith(dataset) and "/conve/" not in name:  # whose paper has validations
             train = load(name).train
             early = name == "wn18rr/transd/uniform"
             assert (train.valid_every, train.valid_triples, train.patience_from) == (5_000, 0, 0.0)

@@ -26,13 +26,12 @@ from eans.fitting import Plan, fit
 from eans.graph import KnowledgeGraph
 from eans.kernels.gpu_cache import outgrows_cache
 from eans.listener import Listener
-from eans.losses import SubstitutionLoss
 from eans.models import MODELS, Model
-from eans.objective import Objective, total
+from eans.objective import total
 from eans.optimizer import OPTIMIZERS
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.samplers import EANS, SAMPLERS
+from eans.samplers import SAMPLERS
 from eans.stores import MemoryStore, Progress
 from eans.training import Diverged, Trainer
 from helpers_runs import environment, ring_graph
@@ -187,18 +186,6 @@ def test_every_combination_takes_steps(model: str, method: str) -> None:
 def test_every_option_takes_steps(settings: dict[str, Any]) -> None:
     trainer = make(**settings)
     assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
-
-
-def test_what_no_recipe_sets_takes_steps() -> None:
-    """Arguments that are no options: a line that reflects at its ends, and a substitution that is detached."""
-    graph, plain = ring_graph(), make(sampler__known_true="repeats-everywhere")
-    reflecting = EANS(graph, 8, known_true="repeats-everywhere", boundary="reflect")
-    detached = SubstitutionLoss(plain.loss.margin, detach=True)
-    for sampler, loss in ((reflecting, plain.loss), (plain.sampler, detached)):
-        model = make().model
-        trainer = Trainer(model, sampler, Objective(loss), plain.stream, plain.schedule)
-        assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
-        assert trainer.is_sound()
 
 
 @pytest.mark.parametrize("method", ["distmult/uniform", "complex/adv", "transe/eans"])

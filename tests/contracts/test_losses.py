@@ -15,7 +15,7 @@ from eans.types import LossTerms, Scores
 
 FORMS: dict[str, list[dict[str, Any]]] = {
     "logsigmoid": [{}],
-    "substitution": [{"form": form, "detach": detach} for form in ("reference", "paper") for detach in (False, True)],
+    "substitution": [{"form": form} for form in ("reference", "paper")],
     "softmax": [{"correct_proposal": correct} for correct in (True, False)],
 }
 # They compare positives with negatives: without negatives there is nothing to learn, and a margin on both cancels.
@@ -35,9 +35,8 @@ CASES = [
     for temperature in ((0.0,) if name in WITHOUT_TEMPERATURE else (0.0, 0.7))
 ]
 losses = pytest.mark.parametrize(("name", "options"), CASES)
-# A stopped gradient differs from the numeric one on purpose.
+# The weights are constants: their gradient differs from the numeric one on purpose.
 SMOOTH = [case for case in CASES if not case.values[1].get("adversarial_temperature")]
-SMOOTH = [case for case in SMOOTH if not case.values[1].get("detach")]
 # The printed equations use the substitution score without the margin in one place; a hinge has it between two scores.
 MARGIN_EVERYWHERE = [case for case in CASES if case.values[1].get("form") != "paper" and case.values[0] != "hinge"]
 

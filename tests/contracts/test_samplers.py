@@ -21,7 +21,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "eans": [
         {},
         {"proposal": "block", "blocks": 3},
-        {"proposal": "student", "boundary": "reflect"},
+        {"proposal": "student"},
         {"order_epoch": 1},
         {"orders": 2, "inside": "inherited"},
         {"orders": 3, "proposal": "block", "blocks": 2},

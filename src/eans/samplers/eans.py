@@ -23,7 +23,6 @@ from eans.samplers.base import Sampler
 from eans.samplers.proposals import Block, Gaussian, Proposal, ProposalName, Student
 from eans.types import Side, StepOutcome
 
-Boundary = Literal["wrap", "reflect"]
 Inside = Literal["id", "inherited"]
 PAPER_CLUSTERS = 100
 
@@ -42,7 +41,7 @@ class EANS(Sampler):
     """A Gaussian over the ordering of entities.
 
     With v the virtual index of the positive entity, a candidate has the virtual index ``v + round(sigma z)``,
-    ``z ~ N(0, 1)``, folded into ``0..E-1`` at the ends. The real entity is looked up in the table. Other proposals
+    ``z ~ N(0, 1)``, modulo E. The real entity is looked up in the table. Other proposals
     draw the virtual index in other ways.
 
     One ordering tears some neighbours apart. With several `orders`, each from a K-means with seeds of its own, every
@@ -53,7 +52,6 @@ class EANS(Sampler):
         clusters: k of K-means; None for `default_clusters`.
         sigma: standard deviation in entities; None for `default_sigma`.
         reorder_every: steps between two orderings. The first follows the first step.
-        boundary: ``"wrap"`` joins the two ends of the ordering, ``"reflect"`` mirrors at them.
         order_epoch: a new ordering waits until a multiple of so many steps is done; 0: it takes effect at once. The
             paper's code behaves as with twice the batches of an epoch: its processes that draw receive an ordering when
             they begin their next one.
@@ -91,7 +89,6 @@ class EANS(Sampler):
         inside: Annotated[
             Inside, Option("how entities stand inside a cluster: by id, or as in the ordering before")
         ] = "id",
-        boundary: Boundary = "wrap",
         proposal: Annotated[
             ProposalName,
             Option("how a place is drawn: around the positive, inside its block, or with heavy tails"),
@@ -110,7 +107,6 @@ class EANS(Sampler):
         self.sigma = sigma if sigma is not None else default_sigma(graph.num_entities, self.clusters)
         self.reorder_every = self.period = reorder_every
         self.order_epoch = order_epoch
-        self.boundary: Boundary = boundary
         self.warm_start = warm_start
         self.inside: Inside = inside
         # Alone in its block, a positive entity would have no negative.
@@ -136,12 +132,11 @@ class EANS(Sampler):
         return {"clusters": clusters, "sigma": default_sigma(size, clusters)}
 
     def _proposal(self, name: ProposalName) -> Proposal:
-        reflect = self.boundary == "reflect"
         if name == "block":
             return Block(self.num_entities, self.blocks)
         if name == "student":
-            return Student(self.num_entities, self.sigma, reflect, self.freedom)
-        return Gaussian(self.num_entities, self.sigma, reflect)
+            return Student(self.num_entities, self.sigma, self.freedom)
+        return Gaussian(self.num_entities, self.sigma)
 
     def memory(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eans.kernels.sampling.reference import fold, repeats
+from eans.kernels.sampling.reference import repeats
 from eans.kernels.switch import operation
 
-__all__ = ["fold", "label", "pick", "redraw", "repeats", "step_along", "take"]
+__all__ = ["label", "pick", "redraw", "repeats", "step_along", "take"]
 
 
 @operation("triton")
@@ -22,18 +22,17 @@ def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, 
 
 
 @operation("triton")
-def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
-    """Entities at Gaussian distances along an ordering.
+def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float) -> Tensor:
+    """Entities at Gaussian distances along an ordering, whose ends are joined.
 
     Args:
         ordering: int64 ``[E]``, the entity at each place.
         start: int64 ``[B]``, places.
         noise: standard normal ``[B, N]``.
         sigma: standard deviation in places.
-        reflect: mirror at the ends of the ordering instead of joining them.
 
     Returns:
-        ``ordering[fold(start + round(sigma * noise))]``, int64 ``[B, N]``.
+        ``ordering[(start + round(sigma * noise)) % E]``, int64 ``[B, N]``.
     """
 
 

@@ -12,19 +12,11 @@ def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, 
     return triples[rows], weights[rows]
 
 
-def fold(index: Tensor, size: int, reflect: bool) -> Tensor:
-    """Bring indices that ran over an end of an ordering back into ``0 .. size - 1``: round the corner, or mirrored."""
-    if not reflect:
-        return index.remainder(size)
-    index = index.remainder(2 * size)
-    return torch.minimum(index, 2 * size - 1 - index)
-
-
-def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
+def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """See `eans.kernels.step_along`."""
     # The offset is rounded before it is added: float32 could not hold large indices exactly.
     index = start[:, None] + (noise * sigma).round_().long()
-    return ordering[fold(index, len(ordering), reflect)]
+    return ordering[index.remainder(len(ordering))]
 
 
 def pick(ids: Tensor, starts: Tensor, kept: Tensor, uniforms: Tensor, num_entities: int) -> Tensor:

@@ -81,7 +81,6 @@ def _step_kernel(
     size,
     sigma,
     negatives,
-    REFLECT: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     row, columns, inside = _candidates(negatives, COLUMNS)
@@ -90,25 +89,22 @@ def _step_kernel(
     # 2^22 places fractions are cut off.)
     rounded = tl.where(tl.abs(scaled) < 4194304.0, (scaled + 12582912.0) - 12582912.0, scaled)
     index = tl.load(start + row) + rounded.to(tl.int64)
-    period = 2 * size if REFLECT else size
-    index = index % period
-    index = tl.where(index < 0, index + period, index)
-    if REFLECT:
-        index = tl.minimum(index, period - 1 - index)
+    index = index % size
+    index = tl.where(index < 0, index + size, index)
     tl.store(entities + row * negatives + columns, tl.load(ordering + index, mask=inside), mask=inside)
 
 
-def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
+def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """`eans.kernels.step_along`."""
     if noise.dtype != torch.float32:
-        return reference.step_along(ordering, start, noise, sigma, reflect)
+        return reference.step_along(ordering, start, noise, sigma)
     batch, negatives = noise.shape
     entities = torch.empty(batch, negatives, dtype=torch.int64, device=noise.device)
     columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
     with torch.cuda.device_of(noise):
         _step_kernel[(batch * triton.cdiv(negatives, columns),)](
             entities, ordering, start.contiguous(), noise.contiguous(), len(ordering), float(sigma), negatives,
-            REFLECT=reflect, COLUMNS=columns, num_warps=2, enable_fp_fusion=False,
+            COLUMNS=columns, num_warps=2, enable_fp_fusion=False,
         )  # fmt: skip
     return entities
 

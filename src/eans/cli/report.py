@@ -30,23 +30,6 @@ def report(
     device: DeviceOption = "auto",
 ) -> None:
     """Write a report on a run: metrics, curves, scores, relations, misses; one HTML file that needs nothing else."""
-    from eans.files import as_path
-
-    if not as_path(run, "run folder").exists():  # perhaps a table of the paper's, which this command was about once
-        raise UsageError(f"{run} is not a run folder; {hint(['report', str(run), *context.args])}")
-    if context.args:
-        raise UsageError(f"no such option or argument: {context.args[0]}; see eans report --help")
-    write_report(run, out, format, split, device)
-
-
-def write_report(
-    run: RunArgument,
-    out: OutOption = None,
-    format: FormatOption = "html",
-    split: SplitOption = "test",
-    device: DeviceOption = "auto",
-) -> None:
-    """Earlier name of `eans report`."""
     from eans import inspection
     from eans.figures import require_matplotlib
     from eans.files import as_path, atomic_write
@@ -54,6 +37,10 @@ def write_report(
     from eans.inspection.page import render
     from eans.runs import RunFolder
 
+    if not as_path(run, "run folder").exists():  # perhaps a table of the paper's, which this command was about once
+        raise UsageError(f"{run} is not a run folder; {hint(['report', str(run), *context.args])}")
+    if context.args:
+        raise UsageError(f"no such option or argument: {context.args[0]}; see eans report --help")
     choose("--format", format, ("html", "json"))
     chosen = cast("Split", choose("--split", split, SPLITS))
     if format == "html":

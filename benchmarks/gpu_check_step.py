@@ -203,17 +203,15 @@ def check_sampling(source: Source, extent: Extent) -> Iterator[Finding]:
     batch, entities = extent.batch, extent.entities
     line, places = source.line(entities)
     start, noise = source.whole(entities, batch), source.normal(batch, extent.negatives)
-    for reflect in (False, True):
-        arguments = line, start, noise, 0.4 * entities, reflect
-        found, again = (kernels.step_along(*arguments) for _ in range(2))
-        exact = REFERENCE.step_along(*arguments)
-        yield equality(f"step_along{' reflect' if reflect else ''}", [found], [exact], [again])
+    arguments = line, start, noise, 0.4 * entities
+    found, again = (kernels.step_along(*arguments) for _ in range(2))
+    yield equality("step_along", [found], [REFERENCE.step_along(*arguments)], [again])
 
     starts = source.whole(4, entities + 1).cumsum(0)  # pools of up to three entities, many empty
     members = source.whole(entities, int(starts[-1])).int()
-    lots = source.normal(batch, extent.negatives).sigmoid()
-    found, again = (kernels.pick(members, starts, start, lots, entities) for _ in range(2))
-    yield equality("pick", [found], [REFERENCE.pick(members, starts, start, lots, entities)], [again])
+    uniforms = source.normal(batch, extent.negatives).sigmoid()
+    found, again = (kernels.pick(members, starts, start, uniforms, entities) for _ in range(2))
+    yield equality("pick", [found], [REFERENCE.pick(members, starts, start, uniforms, entities)], [again])
 
     queries = 11
     keys = torch.unique(source.whole(entities * queries, entities * queries // 3))

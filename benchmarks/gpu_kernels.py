@@ -136,7 +136,7 @@ def make_step(recipe: str, setting: Setting) -> Step:
     triples, _, weights = stream.batch(rows, "tail", sampler.real_to_virtual)
     noise = torch.randn(sizes.batch, sizes.negatives, device=device)
     start = sampler.real_to_virtual[triples[:, TAIL]]
-    candidates = kernels.step_along(sampler.virtual_to_real, start, noise, sizes.sigma, False)
+    candidates = kernels.step_along(sampler.virtual_to_real, start, noise, sizes.sigma)
     queries = torch.randn(sizes.count, sizes.batch, sizes.dim, device=device)
     return Step(
         replace(
@@ -165,7 +165,7 @@ def make_deferred(step: Step) -> DeferredGradients:
     """The parts of the entity table's gradient as a backward pass leaves them, along the line, the uses sorted."""
     sizes, ids, device = step.sizes, step.ends, step.table.device
     # Nothing runs concurrently here: a kernel is timed alone.
-    deferred = DeferredGradients(step.sampler.line(), SideStream(torch.device("cpu")))
+    deferred = DeferredGradients(step.sampler.ordering(), SideStream(torch.device("cpu")))
     ticket = deferred.gather(ids)
     import_module("eans.kernels.triton_sort").plan(deferred, step.candidates, sizes.entities)
     deferred.rows.append(RowGradient(ticket, ids, torch.randn(len(ids), sizes.stride, device=device)))
@@ -227,7 +227,7 @@ def sampling_cases(step: Step) -> Iterator[KernelCase]:
     take = partial(kernels.take, step.stream.triples, step.stream.weights["tail"], step.rows, step.places, TAIL)
     yield KernelCase("take", take, kernel_costs.take(sizes))
     start = step.places[step.triples[:, TAIL]]
-    draw = partial(kernels.step_along, sampler.virtual_to_real, start, step.noise, sizes.sigma, False)
+    draw = partial(kernels.step_along, sampler.virtual_to_real, start, step.noise, sizes.sigma)
     yield KernelCase("step_along", draw, kernel_costs.step_along(sizes))
     keys, prefix = sampler.known.keys["tail"], sampler.known.prefix(step.triples, "tail")
     label = partial(kernels.label, keys, prefix, step.candidates, sizes.entities, sampler.repeats_from)

@@ -195,7 +195,7 @@ def kernel_table(cases: dict[str, list[dict[str, Any]]], what: str, cell: Callab
 
 
 def kernel_rows(part: dict[str, Any]) -> str:
-    """Each kernel alone: milliseconds and share of the floor; and inside a recording."""
+    """Each kernel alone: milliseconds and share of the floor; and inside a CUDA graph."""
 
     def alone(row: dict[str, Any]) -> str:
         return f"{row['ms']:.3f} ({row['percent_of_floor']:.0f} %)" if "ms" in row else "failed"
@@ -212,7 +212,7 @@ def kernel_rows(part: dict[str, Any]) -> str:
         [
             speed,
             kernel_table(cases, "ms alone (share of floor)", alone),
-            kernel_table(cases, "ms in a recording", replayed),
+            kernel_table(cases, "ms in a CUDA graph", replayed),
         ]
     )
 

@@ -1,4 +1,4 @@
-"""The entity order in numbers small enough for a record: where entities lie, and how alike parts of the line are."""
+"""The ordering of entities in numbers small enough for a record: where they lie, and how alike its parts are."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ PARTS = 64
 
 @torch.no_grad()
 def describe_order(trainer: Trainer, points: int = POINTS, parts: int = PARTS) -> dict[str, Any] | None:
-    """The sampler's line of entities as small tables, or None if it has no line.
+    """The sampler's ordering of entities as small tables, or None if it has none.
 
     Returns:
-        - ``entities``: how many stand in the line; ``step``: when.
-        - ``points``: at most 2,000 entities at equal distances along the line, ``[position, x, y]`` each, with x and
+        - ``entities``: how many stand in the ordering; ``step``: when.
+        - ``points``: at most 2,000 entities at equal distances in the ordering, ``[position, x, y]`` each, with x and
           y the first two principal components of their features.
         - ``explained``: the shares of the variance in x and in y.
         - ``similarity``: ``[parts, parts]``, the mean cosine similarity of two entities, one from each of two parts of
-          the line; features are centred first.
+          the ordering; features are centred first.
     """
-    line = trainer.sampler.line()
-    if line is None:
+    ordering = trainer.sampler.ordering()
+    if ordering is None:
         return None
     features = trainer.model.entity_features().double()
-    features = (features - features.mean(0))[line[0]]  # in the order of the line
+    features = (features - features.mean(0))[ordering[0]]
     count = len(features)
     chosen = torch.linspace(0, count - 1, min(points, count), device=features.device).round().long()
     axes, shares = principal_axes(features)

@@ -17,13 +17,14 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "ATEN_CPU_CAPABILITY": "default",
     "MKL_CBWR": "COMPATIBLE",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
     "NUMBA_CPU_NAME": "generic",
     "NUMBA_CPU_FEATURES": "",
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F",
 }
 METHODS = (
     *("uniform", "adv", "eans", "eans+adv", "nscaching", "kbgan", "sans", "softmax", "all"),
-    *("all+n3", "bernoulli", "frequency", "igan", "stay-positive"),
+    *("all+bce", "all+n3", "bernoulli", "frequency", "igan", "stay-positive"),
 )
 SETTINGS: dict[str, Any] = {
     "model.dim": 6,
@@ -51,6 +52,7 @@ def machine() -> str:
     generator = torch.Generator().manual_seed(1)
     x, y = (torch.randn(67, 41, generator=generator) for _ in range(2))
     results = [x.exp(), x.abs().log(), x.sigmoid(), x.tanh(), x.sin(), x.abs().sqrt(), x.abs() ** 1.7]
+    results += [torch.nn.functional.conv2d(x[None, None], y[None, None, :3, :3])]
     results += [x @ y.T, x.sum(), x.logsumexp(1), torch.nn.functional.logsigmoid(x), (x * y).norm(dim=1)]
     return _sha256(results)
 

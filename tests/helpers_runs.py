@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
 from eans.graph import SPLITS, KnowledgeGraph
+from eans.models import Model
 
 COMMAND = str(Path(sys.executable).with_name("eans"))
 TIMINGS = ("seconds", "triples_per_second")
@@ -65,3 +69,14 @@ def one_line(text: str) -> str:
     lines = text.splitlines()
     assert len(lines) == 1, text
     return lines[0]
+
+
+def as_if_trained(model: Model, generator: torch.Generator) -> Model:
+    """The same model, with batch norms and entity biases that are not those of the start."""
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm):
+            for values in (layer.running_mean, layer.running_var, layer.weight.data, layer.bias.data):
+                values.uniform_(0.2, 1.5, generator=generator)
+    if model.entity_bias:
+        model.entity.data[:, -1].uniform_(-1, 1, generator=generator)
+    return model

@@ -335,7 +335,7 @@ def test_igan_knows_its_density(side: Side, make_graph):
         KBGAN(graph, 2).log_density(graph.train, side, entities)
 
 
-def test_igan_refuses_what_does_not_fit(make_graph):
+def test_igan_raises_for_what_does_not_fit(make_graph):
     graph = make_graph(5000, 1, (64, 0, 0))
     sampler = IGAN(graph, 2, memory_limit_mb=4)
     sampler.sample(graph.train[:52], "tail", seeded())

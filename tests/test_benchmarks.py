@@ -185,7 +185,7 @@ def bent(function: Any) -> Any:
         ("complex_product", 2),
         ("project", 2),
         ("loss_terms", 3),
-        ("step_along", 2),
+        ("step_along", 1),
         ("label", 2),
         ("take", 1),
         ("count_better", 1),

@@ -18,7 +18,7 @@ from eans.errors import Interrupted
 from eans.graph import RELATION, SIDES, KnowledgeGraph, Vocabulary, column
 from eans.inspection.charts import occupied
 from eans.inspection.page import facts, render
-from eans.inspection.report import PER_RELATION, changes
+from eans.inspection.reporting import PER_RELATION, changes
 from eans.listener import Listener
 from eans.pages import breakable, number
 from eans.pages.charts import for_page
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(run: Path) -> dict[str, Any]:
-    return eans.report_run(run, device="cpu")
+    return eans.report(run, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_examples_are_the_worst_and_say_what_was_better(
 ) -> None:
     graph = make_graph(30, 3, (200, 40, 40))  # most questions have several answers
     run = eans.train(graph, "transe", "uniform", out=tmp_path / "run", device="cpu", dim=4, steps=5, negatives=2)
-    model, examples = run.model, eans.report_run(tmp_path / "run", device="cpu")["examples"]
+    model, examples = run.model, eans.report(tmp_path / "run", device="cpu")["examples"]
     ranks = eans.rank(model, graph, "test")
     assert examples[0]["rank"] == max(float(ranks.ranks(side).max()) for side in SIDES) > 5
     assert [one["rank"] for one in examples] == sorted((one["rank"] for one in examples), reverse=True)
@@ -150,7 +150,7 @@ def test_a_triple_is_one_example(tmp_path: Path) -> None:
     ranks = eans.rank(run.model, graph, "test")
     places = {side: float(ranks.ranks(side)[0]) for side in SIDES}
     assert min(places.values()) > 1.0  # missed on both sides
-    (example,) = eans.report_run(tmp_path / "run", device="cpu")["examples"]
+    (example,) = eans.report(tmp_path / "run", device="cpu")["examples"]
     assert example["rank"] == max(places.values()) == places[example["side"]]
 
 
@@ -163,7 +163,7 @@ def test_an_unfinished_run_is_taken_from_its_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         eans.train(ring_graph(), "transe", "eans", out=tmp_path / "run", device="cpu", listener=listener, **SETTINGS)
     heard: list[tuple[str, int, int]] = []
-    report = eans.report_run(tmp_path / "run", device="cpu", progress=lambda *what: heard.append(what))
+    report = eans.report(tmp_path / "run", device="cpu", progress=lambda *what: heard.append(what))
     assert {split for split, *_ in heard} == {"valid", "test"}
     assert all(done <= total for _, done, total in heard)
     assert (report["complete"], report["training"]["steps"], report["analysis"]["step"]) == (False, 23, 23)
@@ -197,7 +197,7 @@ def test_any_run_has_a_report(kind: str, missing: str, tmp_path: Path) -> None:
         (tmp_path / "run" / "checkpoint.safetensors").unlink()
     elif kind == "nothing logged":
         (tmp_path / "run" / "log.jsonl").unlink()
-    report = eans.report_run(tmp_path / "run", device="cpu", split="valid" if kind == "other split" else "test")
+    report = eans.report(tmp_path / "run", device="cpu", split="valid" if kind == "other split" else "test")
     assert missing in " ".join(Page(render(report)).text)
     assert (report["analysis"] is None) == (kind == "no checkpoint")
     if kind == "no negatives":
@@ -209,7 +209,7 @@ def test_a_run_that_kept_its_best_weights_says_so(tmp_path: Path) -> None:
     run = eans.train(ring_graph(), "transe", "eans", out=tmp_path / "run", device="cpu", **settings)
     best = run.metrics["training"]["best_valid_step"]
     assert 0 < best < 40
-    words = dict(facts(eans.report_run(tmp_path / "run", device="cpu")))["steps"]
+    words = dict(facts(eans.report(tmp_path / "run", device="cpu")))["steps"]
     assert words == f"40; the weights are those of step {best}, the best validation"
 
 
@@ -272,7 +272,7 @@ def test_the_page_needs_nothing_else(page: str) -> None:
 
 
 def test_the_same_run_is_the_same_page(run: Path, page: str) -> None:
-    assert render(eans.report_run(run, device="cpu")) == page
+    assert render(eans.report(run, device="cpu")) == page
 
 
 def test_numbers_as_they_are_written() -> None:

@@ -141,7 +141,7 @@ def test_idle_negatives_are_those_without_gradient(method: str) -> None:
                 scores.negative.requires_grad_()
                 proposal = torch.full((1, 6), -log(60.0)) if trainer.loss.needs_proposal else None
                 found = total(trainer.loss(scores, known[here], torch.ones(1), proposal))
-                pull = torch.autograd.grad(found, scores.negative)[0].abs() * 6 / trainer.loss.most_pull
+                pull = torch.autograd.grad(found, scores.negative)[0].abs() * 6 / trainer.loss.gradient_bound
                 idle += int(((pull < 0.01) & ~known[here]).sum())
                 unmasked += int((~known[here]).sum())
     assert inspector.measure().idle == pytest.approx(idle / unmasked)

@@ -98,7 +98,7 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 # --- what a step computes ---------------------------------------------------------------------------------------------
 
 
-def by_hand(model: Perceptron, rows: TripleRows, lots: Tensor) -> Tensor:
+def by_hand(model: Perceptron, rows: TripleRows, uniforms: Tensor) -> Tensor:
     """Scores of all entities ``[B, E]`` in a training step, layer by layer; keeps batch norm's averages as PyTorch."""
     inner = torch.cat((rows.head[:, :-1], rows.relation), 1) @ model.inner.weight.T
     mean, variance = inner.mean(0), inner.var(0, unbiased=False)
@@ -106,7 +106,7 @@ def by_hand(model: Perceptron, rows: TripleRows, lots: Tensor) -> Tensor:
         model.norm.running_mean.mul_(0.9).add_(0.1 * mean)
         model.norm.running_var.mul_(0.9).add_(0.1 * inner.var(0))
     norm = (inner - mean) / (variance + 1e-5).sqrt() * model.norm.weight + model.norm.bias
-    hidden = (model.scale * norm).clamp(min=0) * (lots >= 0.25) / 0.75
+    hidden = (model.scale * norm).clamp(min=0) * (uniforms >= 0.25) / 0.75
     query = hidden @ model.outer.weight.T + model.outer.bias
     return query @ model.entity[:, :-1].T + model.entity[:, -1]
 
@@ -279,7 +279,7 @@ class WithTheirs(Perceptron):
         self.theirs = nn.Sequential(nn.ReLU(), nn.Dropout(0.1))
 
 
-def test_dropout_that_could_not_be_resumed_is_refused() -> None:
+def test_dropout_that_could_not_be_resumed_is_an_error() -> None:
     with pytest.raises(UsageError) as caught:
         WithTheirs(5, 2, 3)
     assert str(caught.value) == (

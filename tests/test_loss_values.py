@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 import eans
 from eans.errors import UsageError
 from eans.kernels import negative_shares
-from eans.losses import HingeLoss, LogSigmoid, SubstitutionLoss
+from eans.losses import BinaryCrossEntropy, HingeLoss, LogSigmoid, SubstitutionLoss
 from eans.models import MODELS, Scores
 from eans.objective import total as sum_of
 from eans.penalties import duals, dura_penalty, l3_penalty, n3_penalty, relation_loss
@@ -168,6 +169,37 @@ def test_a_hinge_needs_a_margin(margin):
         HingeLoss(margin)
 
 
+# --- binary cross-entropy -------------------------------------------------------------------------------------------
+
+
+def test_every_candidate_weighs_as_much_as_the_positive():
+    """Labels smoothed to .9 + 1/5 = 1 (at most) and 1/5; row 2 has no candidates left, row 3 two known ones."""
+    terms = BinaryCrossEntropy(GAMMA, label_smoothing=0.1)(*tensors())
+    # H(s, 1/5) = -logsig(-s) - s / 5
+    row0 = sum(-logsig(-s) - s / 5 for s in (0.0, 1.0, 3.0, -2.0)) / 1
+    row1 = sum(-logsig(-s) - s / 5 for s in (1.5, 2.25, -1.0, -0.5, 3.5))
+    row3 = sum(-logsig(-s) - s / 5 for s in (1.25, -0.25, -3.0)) / 2
+    assert terms["positive"].item() == pytest.approx(hand_positive(), rel=1e-12)
+    assert terms["negative"].item() == pytest.approx((0.5 * row0 + row1 + 0.75 * row3) / 2.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
+def test_an_epoch_against_all_entities_is_the_loss_of_1_n_scoring(smoothing):
+    """Queries with 1, 2 and 4 answers among 30 entities: each answer a positive, against the multi-label loss."""
+    logits = torch.randn(3, 30, dtype=torch.float64, requires_grad=True)
+    queries, answers = torch.tensor([0, 1, 1, 2, 2, 2, 2]), torch.tensor([4, 0, 29, 1, 2, 3, 17])
+    labels = torch.zeros(3, 30, dtype=torch.float64)
+    labels[queries, answers] = 1.0
+    smooth = (1 - smoothing) * labels + (1 / 30 if smoothing else 0.0)
+    expected = binary_cross_entropy_with_logits(logits, smooth, reduction="sum")
+
+    scores = Scores(logits[queries, answers], logits[queries], None)
+    terms = BinaryCrossEntropy(label_smoothing=smoothing)(scores, labels[queries].bool(), torch.ones(7).double())
+    found = 7 * sum_of(terms)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(total, logits, retain_graph=True) for total in (found, expected)))
+
+
 # --- substitution, the form behind the published numbers ----------------------------------------------------------
 
 
@@ -213,25 +245,19 @@ def test_reference_form_with_adversarial_shares():
     assert sum_of(terms).item() == pytest.approx((hand_positive() + negative) / 2 + hand_substitution(), rel=1e-12)
 
 
-@pytest.mark.parametrize("detach", [False, True])
-def test_gradient_of_the_substitution_score(detach):
-    """Attached: -l1 w sig(z) / 5 / 2 through z at unmasked pairs; always: label and size terms, not halved."""
+def test_gradient_of_the_substitution_score():
+    """-l1 w sig(z) / 5 / 2 through z at unmasked pairs; label and size terms, not halved."""
     scores, known, weight = tensors(grad=True)
-    sum_of(SubstitutionLoss(GAMMA, 0.0, L2, L1, detach=detach)(scores, known, weight)).backward()
+    sum_of(SubstitutionLoss(GAMMA, 0.0, L2, L1)(scores, known, weight)).backward()
     for i in range(ROWS):
         for j in range(NEGATIVES):
             u = SUBSTITUTION[i][j] + GAMMA
             expected = L1 * ((u > 0) - (u < 0)) / 20
             if KNOWN[i][j]:
                 expected -= L2 / 8 / (1.0 + exp(u))
-            elif not detach:
+            else:
                 expected -= L1 * WEIGHT[i] / 2.5 / 5 / 2 / (1.0 + exp(-lowered(i, j)))
             assert scores.substitution.grad[i, j].item() == pytest.approx(expected, rel=1e-10, abs=1e-15)
-
-
-def test_detaching_changes_no_value():
-    attached, detached = (SubstitutionLoss(GAMMA, ALPHA, L2, L1, detach=flag)(*tensors()) for flag in (False, True))
-    assert attached == detached
 
 
 def test_no_known_true_leaves_only_the_size():

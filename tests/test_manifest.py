@@ -136,7 +136,7 @@ def test_edited_by_hand(name: str, content: str, place: str, copy: Path, monkeyp
     """Valid JSON without what is read from it, where nothing else notices."""
     (copy / name).write_text(content)
     monkeypatch.setenv("EANS_VERIFY", "0")
-    for action in (eans.Run.load, eans.report_run, eans.resume):
+    for action in (eans.Run.load, eans.report, eans.resume):
         with pytest.raises(RunError) as caught:
             action(copy)
         assert str(caught.value).startswith(f"{copy / name} is damaged ({place})")
@@ -196,7 +196,7 @@ def test_metadata_edited_by_hand(key: str, value: str, copy: Path, monkeypatch: 
         eans.resume(copy)
     if key != "model":
         with pytest.raises(RunError, match=r"checkpoint\.safetensors does not fit its run's recipe and graph"):
-            eans.report_run(copy)
+            eans.report(copy)
 
 
 def test_a_graph_edited_by_hand(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_damage_to_the_manifest_is_not_taken_for_damage_to_a_file(pattern: bytes
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "graph.safetensors"])
-def test_unknown_formats_are_refused(name: str, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_formats_are_errors(name: str, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EANS_VERIFY", "0")
     content = (copy / name).read_bytes()
     assert content.count(b'"format":"1"') == 1

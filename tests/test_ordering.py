@@ -298,7 +298,7 @@ def test_seeding_prefers_far_points():
         assert seed_centroids(points, 2, seeded(seed)).max() == 1e3
 
 
-def test_seeding_looks_at_a_sample_of_many_points(monkeypatch):
+def test_seeding_reads_a_sample_of_many_points(monkeypatch):
     monkeypatch.setattr(ordering, "SEEDING_POINTS", 4)
     points = normal(500)
     seeds = seed_centroids(points, 3, seeded())

@@ -13,6 +13,7 @@ from eans.errors import RunError, UsageError
 from eans.graph import KnowledgeGraph
 from eans.models import MODELS, Model
 from eans.prediction import COLUMNS, Prediction, Predictions, predict
+from helpers_runs import as_if_trained
 
 TRAIN = [
     ("paris", "capital of", "france"),
@@ -39,7 +40,7 @@ def cities() -> KnowledgeGraph:
 @pytest.fixture(params=MODELS)
 def model(request, cities) -> Model:
     generator = torch.Generator().manual_seed(7)
-    return MODELS[request.param](cities.num_entities, cities.num_relations, 4, 1.0, generator)
+    return as_if_trained(MODELS[request.param](cities.num_entities, cities.num_relations, 4, 1.0, generator), generator)
 
 
 def brute(model: Model, graph: KnowledgeGraph, question: dict[str, str]) -> list[Prediction]:
@@ -51,6 +52,8 @@ def brute(model: Model, graph: KnowledgeGraph, question: dict[str, str]) -> list
         full = question | {target: label}
         triple = full["head"], full["relation"], full["tail"]
         ids = graph.entities.id(triple[0]), graph.relations.id(triple[1]), graph.entities.id(triple[2])
+        if target == "head" and model.tails_only:
+            ids = ids[2], graph.num_relations + ids[1], ids[0]
         rows.append(Prediction(*triple, model.score(torch.tensor([ids])).item(), triple in known))
     return sorted(rows, key=lambda row: -row.score)
 

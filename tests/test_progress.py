@@ -436,7 +436,7 @@ def test_inspections_show_themselves(
             graph, "transe", "eans", limit=30, progress=progress, **settings
         ),
         "inspecting": lambda progress: eans.inspect_run(path, progress=progress),
-        "analysing scores": lambda progress: eans.report_run(path, progress=progress),
+        "analysing scores": lambda progress: eans.report(path, progress=progress),
     }
     for name, work in works.items():
         work(False)

@@ -24,7 +24,8 @@ from eans.training import Trainer
 from helpers_runs import ring_graph
 
 ENTITIES, RELATIONS, DIM = 9, 3, 4
-CASES = [pytest.param(name, {}, id=name) for name in MODELS] + [
+# Models that have no queries for heads have no twin; tests/contracts knows their scores for both sides.
+CASES = [pytest.param(name, {}, id=name) for name, kind in MODELS.items() if not kind.tails_only] + [
     pytest.param("transd", {"projection": "entity-table"}, id="transd-entity-table"),
     pytest.param("transr", {"relation_dim": 3}, id="transr-narrow"),
 ]

@@ -30,7 +30,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("runs") / "words & <b>"
     settings = {"dim": 8, "steps": 40, "negatives": 4, "batch_size": 32, "valid_every": 10, "log_every": 5}
     eans.train(labelled_graph(), "transe", "eans", out=folder, device="cpu", **settings)
-    return eans.report_run(folder, device="cpu")
+    return eans.report(folder, device="cpu")
 
 
 @pytest.fixture(scope="module", params=SCHEMES)

@@ -126,7 +126,7 @@ def test_a_run_keeps_whatever_its_graph_has(tmp_path: Path) -> None:
     ],
     ids=["file", "full folder", "run folder", "below a file"],
 )
-def test_create_refuses(prepare: Callable[[Path], Any], kind: type[Exception], message: str, tmp_path: Path) -> None:
+def test_create_raises(prepare: Callable[[Path], Any], kind: type[Exception], message: str, tmp_path: Path) -> None:
     path = tmp_path / "out" / "run"
     if kind is not RunError:
         path.parent.mkdir()

@@ -321,7 +321,7 @@ def test_recipes_draw_again_as_the_paper_does(method):
     assert (recipe.loss.name, recipe.loss.adversarial_temperature) == ("logsigmoid", float("adv" in method))
 
 
-def test_both_sides_look_at_the_other_end():
+def test_both_sides_start_at_the_other_end():
     """A path a - b - c - d: one step from a leads to b, one step from d to c."""
     graph = KnowledgeGraph.from_labels([("a", "r", "b"), ("b", "r", "c"), ("c", "r", "d")])
     sampler = SANS(graph, 200, hops=1)

@@ -26,13 +26,12 @@ from eans.fitting import Plan, fit
 from eans.graph import KnowledgeGraph
 from eans.kernels.gpu_cache import outgrows_cache
 from eans.listener import Listener
-from eans.losses import SubstitutionLoss
 from eans.models import MODELS, Model
-from eans.objective import Objective, total
+from eans.objective import total
 from eans.optimizer import OPTIMIZERS
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.samplers import EANS, SAMPLERS
+from eans.samplers import SAMPLERS
 from eans.stores import MemoryStore, Progress
 from eans.training import Diverged, Trainer
 from helpers_runs import environment, ring_graph
@@ -189,18 +188,6 @@ def test_every_option_takes_steps(settings: dict[str, Any]) -> None:
     assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
 
 
-def test_what_no_recipe_sets_takes_steps() -> None:
-    """Arguments that are no options: a line that reflects at its ends, and a substitution that is detached."""
-    graph, plain = ring_graph(), make(sampler__known_true="repeats-everywhere")
-    reflecting = EANS(graph, 8, known_true="repeats-everywhere", boundary="reflect")
-    detached = SubstitutionLoss(plain.loss.margin, detach=True)
-    for sampler, loss in ((reflecting, plain.loss), (plain.sampler, detached)):
-        model = make().model
-        trainer = Trainer(model, sampler, Objective(loss), plain.stream, plain.schedule)
-        assert all(math.isfinite(loss) for loss in run_steps(trainer, 4))
-        assert trainer.is_sound()
-
-
 @pytest.mark.parametrize("method", ["distmult/uniform", "complex/adv", "transe/eans"])
 def test_the_l3_penalty_is_that_of_both_tables(method: str) -> None:
     trainer = make(method, loss__penalty="l3", loss__penalty_weight=0.3)
@@ -235,7 +222,7 @@ def test_a_loss_of_one_term_continues_from_an_earlier_state(name: str) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["eans", "nscaching"])
-def test_samplers_hear_of_steps_counted_from_one(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samplers_observe_steps_counted_from_one(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make(f"transe/{sampler}")
     heard: list[int] = []
     monkeypatch.setattr(trainer.sampler, "observe", lambda outcome: heard.append(outcome.step))
@@ -317,7 +304,7 @@ def test_dropout_follows_the_seed_and_the_step() -> None:
     assert not torch.equal(*drawn)
 
 
-def test_a_distance_refuses_dropout() -> None:
+def test_dropout_is_unsupported_for_a_distance() -> None:
     with pytest.raises(
         UsageError, match=r"'transe' compares by a distance, .*, which train\.dropout needs; .* 'distmult'"
     ):

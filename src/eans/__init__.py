@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from eans.errors import DataError, EansError, EansWarning, RunError, UsageError
     from eans.evaluation import Metrics, Ranks, evaluate, rank
     from eans.graph import KnowledgeGraph, TripleIndex, Vocabulary
-    from eans.inspection import Inspection, Measurement, inspect_run, inspect_sampler, report_run
+    from eans.inspection import Inspection, Measurement, inspect_run, inspect_sampler
+    from eans.inspection.reporting import report
     from eans.listener import Listener
     from eans.losses import LOSSES, Loss
     from eans.models import MODELS, Model
@@ -51,7 +52,8 @@ _HOMES = {
     "eans.errors": ("DataError", "EansError", "EansWarning", "RunError", "UsageError"),
     "eans.evaluation": ("Metrics", "Ranks", "evaluate", "rank"),
     "eans.graph": ("KnowledgeGraph", "TripleIndex", "Vocabulary"),
-    "eans.inspection": ("Inspection", "Measurement", "inspect_run", "inspect_sampler", "report_run"),
+    "eans.inspection": ("Inspection", "Measurement", "inspect_run", "inspect_sampler"),
+    "eans.inspection.reporting": ("report",),
     "eans.listener": ("Listener",),
     "eans.losses": ("LOSSES", "Loss"),
     "eans.models": ("MODELS", "Model"),
@@ -107,7 +109,7 @@ __all__ = [
     "load",
     "predict",
     "rank",
-    "report_run",
+    "report",
     "resume",
     "split",
     "train",

@@ -24,6 +24,7 @@ _CAN: Mapping[Capability, Callable[[Model | type[Model]], bool]] = {
     Capability.DOT_PRODUCT: lambda model: model.comparison == "dot",
     Capability.LINEAR_IN_RELATION: lambda model: model.linear_in_relation,
     Capability.CLOSED_FORM_SUM: lambda model: model.closed_form_sum,
+    Capability.HEAD_QUERIES: lambda model: not model.tails_only,
     Capability.UNBOUNDED_ROWS: lambda model: not model.bounded,
 }
 

@@ -212,11 +212,11 @@ def _rank(
             done += len(batch)
             # Looking at a result waits for the device. The first block shows early whether a model is of any use.
             if progress is not None or done == len(batch):
-                _refuse_nan(blocks[-1])
+                _require_no_nan(blocks[-1])
             if progress is not None and done:
                 progress(done, 2 * len(triples))
         counts[side] = kernels.Counts(*(torch.cat(parts).cpu() for parts in zip(*blocks, strict=True)))
-        _refuse_nan(counts[side])
+        _require_no_nan(counts[side])
     greater = {side: counts[side].greater for side in SIDES}
     return Ranks(graph, split, triples, greater, {side: counts[side].equal for side in SIDES})
 
@@ -264,7 +264,7 @@ def _count_block(scores: Tensor, triples: Tensor, side: Side, known: TripleIndex
     return kernels.count_better(scores, triples[:, column(side)], known.keys[side], start, stop)
 
 
-def _refuse_nan(counts: kernels.Counts) -> None:
+def _require_no_nan(counts: kernels.Counts) -> None:
     if bool(counts.nan.any()):
         raise RunError("the model scores NaN, so nothing can be ranked; its training has diverged")
 

@@ -48,12 +48,14 @@ class Execution:
     ) -> None:
         self.sampler, self.optimizer, self.device = sampler, optimizer, device
         self.side_stream = SideStream(device)
-        line = sampler.line()
+        ordering = sampler.ordering()
         # With few candidates, sorting costs more than it saves.
         shares = sampler.negatives >= SHARING_FROM
-        # Positives that stand close share candidates. Without a line, work on the same part of each one's does.
-        self.places = line[1] if line is not None and shares else None
-        self.sort_candidates(line is None and shares and sampler.can_sort and outgrows_cache(optimizer.compared_table))
+        # Positives that stand close share candidates. Without an ordering, work on the same part of each one's does.
+        self.places = ordering[1] if ordering is not None and shares else None
+        self.sort_candidates(
+            ordering is None and shares and sampler.can_sort and outgrows_cache(optimizer.compared_table)
+        )
         self.sinks = TableSinks(optimizer.sink(model.entity), optimizer.sink(model.relation))
         self.operation_size = stream.batch_size * _widest(model, sampler, objective)
         self.observes = sampler.steady

@@ -16,7 +16,7 @@ from eans.training import Trainer
 
 @dataclass(frozen=True)
 class Plan:
-    """When to look, save and stop, in steps; 0 means never.
+    """When to validate, save and stop, in steps; 0 means never.
 
     Attributes:
         log_every: between log records.

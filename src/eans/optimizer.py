@@ -27,7 +27,7 @@ class Optimizer:
     Args:
         parameters: tables ``[rows, columns]``, and what layers own, of any shape.
         rate: the learning rate, a scalar on the device of the tables, so that a captured step can read it.
-        line: an order of the first table's rows in which those that are used together stand close (see `Sampler.line`).
+        ordering: of the first table's rows, those that are used together close to each other (`Sampler.ordering`).
         rounded: let comparisons and products read the first table in bfloat16, a copy that is made with each step.
             Tables, moments and sums stay in float32. Has no effect where the kernels cannot.
 
@@ -46,7 +46,7 @@ class Optimizer:
         self,
         parameters: Iterable[nn.Parameter],
         rate: Tensor,
-        line: tuple[Tensor, Tensor] | None = None,
+        ordering: tuple[Tensor, Tensor] | None = None,
         rounded: bool = False,
     ) -> None:
         self.tables = list(parameters)
@@ -54,7 +54,7 @@ class Optimizer:
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
         self.kernels = kernels.optimizer_kernels(rate.device)
         self.deferred = [
-            deferred_for(table, line if index == 0 else None) if self.kernels.COLLECTS else None
+            deferred_for(table, ordering if index == 0 else None) if self.kernels.COLLECTS else None
             for index, table in enumerate(self.tables)
         ]
         if rounded and self.kernels.ROUNDS and self.deferred[0] is not None:

@@ -29,7 +29,7 @@ class Option:
 
     Attributes:
         help: one line for the list of keys.
-        ge, gt, le: bounds of a number.
+        ge, gt, le, lt: bounds of a number.
         default: of recipes, where the argument has another default or none.
         auto: a recipe may say ``"auto"``, and does by default; the class tells the value by `automatic`, once the graph
             is known. Built without a recipe, it has the argument's default.
@@ -39,6 +39,7 @@ class Option:
     ge: float | None = None
     gt: float | None = None
     le: float | None = None
+    lt: float | None = None
     default: Any = UNSET
     auto: bool = False
 
@@ -63,7 +64,7 @@ class Declared(NamedTuple):
 
 def _declared(option: Option, kind: Any, default: Any) -> Declared:
     kinds = tuple(part for part in (get_args(kind) if _is_union(kind) else (kind,)) if part is not NoneType)
-    bounds = {name: value for name in ("ge", "gt", "le") if (value := getattr(option, name)) is not None}
+    bounds = {name: value for name in ("ge", "gt", "le", "lt") if (value := getattr(option, name)) is not None}
     accepted: Any = Union[kinds]  # noqa: UP007 - of a tuple
     if bounds:
         accepted = Annotated[accepted, Field(**bounds)]

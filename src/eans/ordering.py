@@ -1,4 +1,4 @@
-"""Entities in a line, similar ones side by side: K-means, then a greedy walk over the centroids.
+"""The ordering of entities, similar ones side by side: K-means, then a greedy walk over the centroids.
 
 Plain functions on tensors; they run where their input lies and give the same bits for the same generator state.
 """
@@ -109,13 +109,15 @@ def chain(centroids: Tensor, start: int = 0) -> Tensor:
     return torch.tensor(walk, device=centroids.device)
 
 
-def order(labels: Tensor, walk: Tensor, line: Tensor | None = None) -> Tensor:
+def order(labels: Tensor, walk: Tensor, ordering: Tensor | None = None) -> Tensor:
     """All entities, cluster by cluster along the walk: int64 ``[E]``, a permutation.
 
     Position v of the result holds the real id of the entity with virtual index v. Inside a cluster entities stand as
-    they do in an earlier `line` ``[E]``, or without one by id.
+    they do in an earlier `ordering` ``[E]``, or without one by id.
     """
     position = torch.empty_like(walk)
     position[walk] = torch.arange(len(walk), device=walk.device)
     place = position[labels]
-    return torch.argsort(place, stable=True) if line is None else line[torch.argsort(place[line], stable=True)]
+    return (
+        torch.argsort(place, stable=True) if ordering is None else ordering[torch.argsort(place[ordering], stable=True)]
+    )

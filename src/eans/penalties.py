@@ -82,7 +82,7 @@ class DURA(Term):
     """`dura_penalty` of the batch's entities and of the queries made of them."""
 
     name = "dura"
-    needs = (Capability.DOT_PRODUCT, Capability.UNBOUNDED_ROWS)
+    needs = (Capability.DOT_PRODUCT, Capability.HEAD_QUERIES, Capability.UNBOUNDED_ROWS)
 
     def value(self, model: Model, positives: Positives) -> Tensor:
         return dura_penalty(*duals(model, positives.rows))

@@ -41,7 +41,7 @@ class TrainingDisplay:
     """Shows a run while it trains: the plan, then a bar or lines with loss, valid MRR, speed and the time left.
 
     Args:
-        inner: another listener, who is told everything as well.
+        inner: another listener, which is told the same.
         stream, interval: see `eans.progress.Display`.
     """
 

@@ -111,7 +111,7 @@ class Trainer:
         self.completed = 0
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
         optimizer = OPTIMIZERS[settings.optimizer]
-        self.optimizer = optimizer(model.parameters(), self.rate, sampler.line(), rounded=rounded)
+        self.optimizer = optimizer(model.parameters(), self.rate, sampler.ordering(), rounded=rounded)
         parts = model, sampler, objective, stream, self.optimizer
         self.execution = Execution(*parts, self.device)
         self.stepper = Step(*parts, self.execution, settings.dropout)

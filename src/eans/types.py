@@ -26,6 +26,7 @@ class Capability(Enum):
     DOT_PRODUCT = "compares by a distance, not by a dot product"
     LINEAR_IN_RELATION = "is not linear in the relation"
     CLOSED_FORM_SUM = "has no closed form of the sum over all triples"
+    HEAD_QUERIES = "has no queries for heads"
     UNBOUNDED_ROWS = "passes its rows through a bounded function"
 
 

@@ -17,9 +17,10 @@ from eans.compatibility import can
 from eans.errors import UsageError
 from eans.graph import SIDES, Side, column
 from eans.kernels import blocks
-from eans.models import MODELS, Model, TransD, TransR
+from eans.models import MODELS, ConvE, Model, TransD, TransR, learning
 from eans.models.query import substitution_queries
 from eans.types import Capability
+from helpers_runs import as_if_trained
 
 ENTITIES, RELATIONS, DIM = 7, 3, 5
 CASES = [pytest.param(name, {}, id=name) for name in MODELS] + [
@@ -39,9 +40,10 @@ substitutions = pytest.mark.parametrize("substitution", ["symmetric", "one-way"]
 
 
 def build(name: str, options: dict[str, Any], seed: int = 0, sizes: tuple[int, int, int] = (7, 3, 5)) -> Model:
-    """A float64 model whose coordinates are of order one."""
+    """A float64 model whose coordinates are of order one, and whose layers are as if it had been trained."""
     generator = torch.Generator().manual_seed(seed)
-    return MODELS[name](*sizes, init_range=1.3, generator=generator, **options).double()
+    model = MODELS[name](*sizes, init_range=1.3, generator=generator, **options).double()
+    return as_if_trained(model, generator)
 
 
 # --- the formulas, one coordinate at a time -----------------------------------------------------------------------
@@ -125,6 +127,32 @@ def transr(model: TransR, h: int, r: int, t: int) -> float:
     return -sum(abs(a + R[r][i] - b) for i, (a, b) in enumerate(zip(mapped(h), mapped(t), strict=True)))
 
 
+def conve(model: ConvE, h: int, r: int, t: int) -> float:
+    """As a trained model scores: norms by their running statistics, no dropout."""
+    d, height, width = model.dim, *model.image
+    E, R = model.entity.tolist(), model.relation.tolist()
+    image_norm, _, convolution, feature_norm, *_ = model.convolve
+    linear, _, query_norm, _ = model.project
+
+    def normal(layer: Any, i: int, x: float) -> float:
+        mean, variance = layer.running_mean[i].item(), layer.running_var[i].item()
+        return (x - mean) / math.sqrt(variance + 1e-5) * layer.weight[i].item() + layer.bias[i].item()
+
+    pixels = [normal(image_norm, 0, x) for x in E[h][:d] + R[r]]
+    filters, features = convolution.weight.tolist(), []
+    tall, wide = len(filters[0][0]), len(filters[0][0][0])
+    for f in range(model.filters):
+        for y in range(2 * height - tall + 1):
+            for x in range(width - wide + 1):
+                window = ((i, j, pixels[(y + i) * width + x + j]) for i in range(tall) for j in range(wide))
+                total = sum(filters[f][0][i][j] * pixel for i, j, pixel in window) + convolution.bias[f].item()
+                features.append(max(0.0, normal(feature_norm, f, total)))
+    weights, biases = linear.weight.tolist(), linear.bias.tolist()
+    sums = [sum(w * x for w, x in zip(weights[i], features, strict=True)) + biases[i] for i in range(d)]
+    query = [max(0.0, normal(query_norm, i, total)) for i, total in enumerate(sums)]
+    return sum(q * E[t][i] for i, q in enumerate(query)) + E[t][d]
+
+
 TEXTBOOK: dict[str, Callable[..., float]] = {
     "transe": transe,
     "transd": transd,
@@ -135,6 +163,7 @@ TEXTBOOK: dict[str, Callable[..., float]] = {
     "rescal": rescal,
     "transh": transh,
     "transr": transr,
+    "conve": conve,
 }
 
 
@@ -148,6 +177,19 @@ def replaced(triples: Tensor, side: Side, entities: Tensor) -> Tensor:
     rows = triples.repeat_interleave(entities.shape[1], 0)
     rows[:, column(side)] = entities.reshape(-1)
     return rows
+
+
+def inverted(model: Model, triples: Tensor, side: Side) -> Tensor:
+    """The triples ``[n, 3]`` whose scores answer queries for `side`: inverse ones, where a model has tails alone."""
+    if side == "tail" or not model.tails_only:
+        return triples
+    head, relation, tail = triples.unbind(1)
+    return torch.stack([tail, relation + RELATIONS, head], 1)
+
+
+def candidate_scores(model: Model, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+    """By the formula, with `side` replaced by each of ``[B, N]`` entities: ``[B, N]``."""
+    return textbook(model, inverted(model, replaced(triples, side, entities), side)).reshape(entities.shape)
 
 
 @pytest.fixture
@@ -178,19 +220,20 @@ def test_score_is_the_textbook_formula(name, options, triples):
 @both_sides
 def test_candidates_and_all_equal_the_formula(name, options, side, triples, entities):
     model = build(name, options)
-    expected = textbook(model, replaced(triples, side, entities)).reshape(entities.shape)
+    expected = candidate_scores(model, triples, side, entities)
     torch.testing.assert_close(model.score_candidates(triples, side, entities), expected)
     torch.testing.assert_close(model.score_all(triples, side).gather(1, entities), expected)
-    torch.testing.assert_close(model.score(replaced(triples, side, entities)).reshape(entities.shape), expected)
+    turned = inverted(model, replaced(triples, side, entities), side)
+    torch.testing.assert_close(model.score(turned).reshape(entities.shape), expected)
 
 
 @models
 @both_sides
 def test_single_precision_agrees_along_every_path(name, options, side, triples, entities):
     model = build(name, options).float()
-    expected = textbook(model, replaced(triples, side, entities)).reshape(entities.shape).float()
+    expected = candidate_scores(model, triples, side, entities).float()
     for scores in (
-        model.score(replaced(triples, side, entities)).reshape(entities.shape),
+        model.score(inverted(model, replaced(triples, side, entities), side)).reshape(entities.shape),
         model.score_candidates(triples, side, entities),
         model.score_all(triples, side).gather(1, entities),
         model.training_scores(triples, side, entities).negative,
@@ -241,15 +284,13 @@ def test_scoring_everything_keeps_no_graph(name, options, triples):
 def test_training_scores_without_substitution(name, options, side, triples, entities):
     model = build(name, options)
     scores = model.training_scores(triples, side, entities)
-    torch.testing.assert_close(scores.positive, textbook(model, triples))
-    torch.testing.assert_close(
-        scores.negative, textbook(model, replaced(triples, side, entities)).reshape(entities.shape)
-    )
+    torch.testing.assert_close(scores.positive, textbook(model, inverted(model, triples, side)))
+    torch.testing.assert_close(scores.negative, candidate_scores(model, triples, side, entities))
     assert scores.substitution is None
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_distances_refuse_dropout(name):
+def test_dropout_is_unsupported_for_distances(name):
     with pytest.raises(UsageError, match=f"model '{name}' compares by a distance, not by a dot product$"):
         build(name, {}).dropout(6, 0.5, torch.Generator())
 
@@ -289,14 +330,12 @@ def test_dropout_leaves_out_its_share_and_keeps_the_mean(name, options):
 def test_substitution_is_an_ordinary_triple_of_the_extra_relation(name, options, side, substitution, triples, entities):
     model = build(name, options)
     scores = model.training_scores(triples, side, entities, substitution)
-    torch.testing.assert_close(scores.positive, textbook(model, triples))
-    torch.testing.assert_close(
-        scores.negative, textbook(model, replaced(triples, side, entities)).reshape(entities.shape)
-    )
+    torch.testing.assert_close(scores.positive, textbook(model, inverted(model, triples, side)))
+    torch.testing.assert_close(scores.negative, candidate_scores(model, triples, side, entities))
     positive = triples[:, column(side)].repeat_interleave(entities.shape[1])
-    extra = torch.full_like(positive, RELATIONS)
+    extra = torch.full_like(positive, model.substitution_relation)
     expected = textbook(model, torch.stack([positive, extra, entities.reshape(-1)], 1))
-    if substitution == "symmetric":
+    if substitution == "symmetric" and not model.tails_only:
         expected = (expected + textbook(model, torch.stack([entities.reshape(-1), extra, positive], 1))) / 2
     torch.testing.assert_close(scores.substitution, expected.reshape(entities.shape))
 
@@ -357,10 +396,12 @@ def test_every_parameter_learns(name, options, triples, entities):
 @models
 def test_features_are_all_entity_parameters(name, options):
     model = build(name, options)
-    assert model.entity_features().shape == (ENTITIES, model.entity_width * DIM)
+    assert model.entity_features().shape == (ENTITIES, model.entity_width * DIM + model.entity_bias)
     assert torch.equal(model.entity_features(), model.entity)
-    assert [parameter for parameter, _ in model.named_parameters()] == ["entity", "relation"]
-    assert model.relation.shape == (RELATIONS + 1, model.relation_columns())
+    tables, layers = [name for name, _ in model.named_parameters()][:2], list(model.children())
+    assert tables == ["entity", "relation"]
+    assert bool(layers) == (name == "conve")
+    assert model.relation.shape == (RELATIONS * (2 if model.reciprocal else 1) + 1, model.relation_columns())
 
 
 @models
@@ -399,7 +440,9 @@ def test_default_range_of_dot_products(name, dim):
     model = MODELS[name](200, 200, dim, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     heads, relations, tails = (torch.randint(200, (4_000,), generator=generator) for _ in range(3))
-    assert model.score(torch.stack([heads, relations, tails], 1)).std().item() == pytest.approx(0.1, rel=0.08)
+    with learning(model, generator):  # norms of layers are of use in a step alone, as long as nothing is trained
+        scores = model.score(torch.stack([heads, relations, tails], 1))
+    assert scores.std().item() == pytest.approx(0.1, rel=0.08)
 
 
 @pytest.mark.parametrize("relation_dim", [3, 8, 12])

@@ -21,7 +21,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "eans": [
         {},
         {"proposal": "block", "blocks": 3},
-        {"proposal": "student", "boundary": "reflect"},
+        {"proposal": "student"},
         {"order_epoch": 1},
         {"orders": 2, "inside": "inherited"},
         {"orders": 3, "proposal": "block", "blocks": 2},
@@ -194,7 +194,7 @@ def test_draws_can_be_recorded(name, options, side, policy, make_graph, no_waiti
 @samplers
 @both_sides
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_probabilities_add_up_or_are_refused(name, options, side, share, make_graph):
+def test_probabilities_add_up_or_raise(name, options, side, share, make_graph):
     graph = make_graph(30)
     sampler = SAMPLERS[name](graph, 8, uniform_share=share, **options)
     everything = torch.arange(30).expand(len(graph.train), -1)
@@ -355,7 +355,7 @@ def test_repeat_labels_need_masking(name, options, policy, rule, graph):
 
 
 @samplers
-def test_labels_look_at_train_alone(name, options):
+def test_labels_depend_on_train_alone(name, options):
     """A triple of valid or test must not leak into training."""
     train = [("a", "r", "b"), ("b", "r", "c")]
     graph = KnowledgeGraph.from_labels(train, valid=[("a", "r", "c")], test=[("a", "r", "a")])

@@ -311,7 +311,7 @@ def test_own_folder_incomplete(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("place", ["EANS_DATA", "EANS_CACHE"])
 @pytest.mark.usefixtures("toy")
-def test_altered_files_are_refused(monkeypatch, tmp_path, place):
+def test_altered_files_are_errors(monkeypatch, tmp_path, place):
     other = TEXT["valid"] * 2
     own = put(tmp_path / "own/toy", TEXT | {"valid": other})
     monkeypatch.setenv(place, str(tmp_path / "own"))

@@ -14,7 +14,7 @@ from eans.progress import plain_console
 
 def compare(
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD...", help="RECIPE[,KEY=VALUE...], such as rotate/eans+adv.")
+        list[str], typer.Argument(metavar="METHOD", help="RECIPE[,KEY=VALUE...], such as rotate/eans+adv.")
     ],
     data: DataOption = None,
     out: Annotated[Path, typer.Option(help="Folder for records, tables and the figure.")] = Path("comparison"),

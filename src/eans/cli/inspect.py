@@ -10,7 +10,7 @@ import typer
 
 from eans.cli.graphs import load_graph
 from eans.cli.options import DataOption, DeviceOption, SeedOption, SetOption, choose, overrides_of, require_given
-from eans.cli.report import write_report
+from eans.cli.report import report
 from eans.cli.tables import plain_table
 from eans.errors import UsageError
 from eans.progress import plain_console
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eans.inspection import Inspection
 
 app = typer.Typer(no_args_is_help=True, help="Measure the negatives of samplers.")
-app.command("run", hidden=True)(write_report)
+app.command("run", hidden=True)(report)
 
 FORMATS = ("table", "csv", "json")
 # The number of a measurement, the heading of its column, and how it is written.
@@ -46,7 +46,7 @@ MEGABYTE = 1e6
 
 @app.command("sampler")
 def inspect_sampler(
-    what: Annotated[list[str], typer.Argument(metavar="RECIPE|RUN...", help="Recipes to train, or run folders.")],
+    what: Annotated[list[str], typer.Argument(metavar="RECIPE|RUN", help="Recipes to train, or run folders.")],
     data: DataOption = None,
     steps: Annotated[int | None, typer.Option(help="Stop after so many steps. Default: the recipe's.")] = None,
     every: Annotated[int | None, typer.Option(help="Steps between two measurements. Default: ten of them.")] = None,

@@ -1,4 +1,4 @@
-"""``eans report``: a report on a run, as `eans.report_run` has it; ``eans inspect run`` is its earlier name."""
+"""``eans report``: a report on a run, as `eans.report` has it; ``eans inspect run`` is its earlier name."""
 
 from __future__ import annotations
 
@@ -30,37 +30,24 @@ def report(
     device: DeviceOption = "auto",
 ) -> None:
     """Write a report on a run: metrics, curves, scores, relations, misses; one HTML file that needs nothing else."""
-    from eans.files import as_path
+    from eans import inspection
+    from eans.figures import require_matplotlib
+    from eans.files import as_path, atomic_write
+    from eans.graph import SPLITS
+    from eans.inspection.page import render
+    from eans.runs import RunFolder
 
     if not as_path(run, "run folder").exists():  # perhaps a table of the paper's, which this command was about once
         raise UsageError(f"{run} is not a run folder; {hint(['report', str(run), *context.args])}")
     if context.args:
         raise UsageError(f"no such option or argument: {context.args[0]}; see eans report --help")
-    write_report(run, out, format, split, device)
-
-
-def write_report(
-    run: RunArgument,
-    out: OutOption = None,
-    format: FormatOption = "html",
-    split: SplitOption = "test",
-    device: DeviceOption = "auto",
-) -> None:
-    """Earlier name of `eans report`."""
-    from eans.figures import require_matplotlib
-    from eans.files import atomic_write
-    from eans.graph import SPLITS
-    from eans.inspection import report_run
-    from eans.inspection.page import render
-    from eans.runs import RunFolder
-
     choose("--format", format, ("html", "json"))
     chosen = cast("Split", choose("--split", split, SPLITS))
     if format == "html":
         require_matplotlib()  # before the ranking, not after
     RunFolder.open(run)
     target = file_to_write("--out", out or run / "report.html")
-    found = report_run(run, split=chosen, device=device)
+    found = inspection.report(run, split=chosen, device=device)
     if format == "json" and out is None:
         print(dumps(found, indent=2, ensure_ascii=False))
         return

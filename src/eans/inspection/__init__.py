@@ -3,7 +3,7 @@
 from eans.inspection.analysis import Analyst, analyse_run
 from eans.inspection.measuring import Inspector, inspect_run, inspect_sampler, inspect_training
 from eans.inspection.records import Inspection, Measurement, save, to_csv, to_json
-from eans.inspection.report import report_run
+from eans.inspection.reporting import report
 
 __all__ = [
     "Analyst",
@@ -14,7 +14,7 @@ __all__ = [
     "inspect_run",
     "inspect_sampler",
     "inspect_training",
-    "report_run",
+    "report",
     "save",
     "to_csv",
     "to_json",

@@ -120,7 +120,7 @@ class Analyst:
         """Means over the batches that training comes to next: about what a log of training would soon show.
 
         ``positive_score`` is the mean of ``log sigmoid(s)``, ``negative_score`` that of ``s``, None without negatives;
-        ``s`` is a score plus the loss's margin. The negatives are draws of its own, along the line as it is now.
+        ``s`` is a score plus the loss's margin. The negatives are draws of its own, along the ordering as it is now.
         """
         trainer, margin = self.trainer, self.trainer.loss.margin
         self.generator.manual_seed(mix(0, Purpose.INSPECT, trainer.completed + 2))

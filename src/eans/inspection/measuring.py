@@ -35,7 +35,7 @@ from eans.types import Side
 
 PROBE = 2048  # triples
 MEASUREMENTS = 10  # during training, unless `every` is given
-IDLE = 0.01  # of the mean pull that is possible
+IDLE = 0.01  # of the mean gradient that is possible
 WARM_UP = 8  # steps that no clock counts: kernels compile, a GPU records
 CLOCKED = 50  # steps after a finished run, unless that takes longer than
 PATIENCE = 5.0  # seconds
@@ -82,7 +82,7 @@ class Inspector:
             step=self.trainer.completed,
             gap=share("gap", unmasked),
             above=share("above", unmasked),
-            idle=share("idle", unmasked) if self.trainer.loss.most_pull is not None else None,
+            idle=share("idle", unmasked) if self.trainer.loss.gradient_bound is not None else None,
             masked=1.0 - unmasked / draws if draws else None,
             known=share("known"),
             held_out=share("held_out") if self.unused is not None else None,
@@ -108,9 +108,9 @@ class Inspector:
         with torch.enable_grad():
             weight = torch.ones_like(scores.positive)
             terms = loss(scores._replace(negative=negative), masked, weight, proposal)
-            (pull,) = torch.autograd.grad(total(terms), negative)
+            (gradient,) = torch.autograd.grad(total(terms), negative)
         # The rows share a weight of one, so B times the gradient is that of a row by itself.
-        idle = pull.abs() * entities.numel() < IDLE * (loss.most_pull or 0.0)
+        idle = gradient.abs() * entities.numel() < IDLE * (loss.gradient_bound or 0.0)
         unmasked = ~masked
         difference = scores.negative - scores.positive[:, None]
         # The positive drawn as its own negative is not above itself, whatever two kernels round to.

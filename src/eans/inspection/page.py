@@ -26,7 +26,7 @@ RELATION_COLUMNS = (
 
 
 def render(report: dict[str, Any]) -> str:
-    """The page of what `report_run` found; needs matplotlib."""
+    """The page of what `report` found; needs matplotlib."""
     require_matplotlib()
     return rendered(
         "eans.inspection",

@@ -25,8 +25,8 @@ class Measurement:
         step: how many steps were complete.
         gap: mean of ``s_ij - s_i``; the closer to zero or above, the harder.
         above: share with ``s_ij > s_i``.
-        idle: share that hardly pulls: ``N |dL / ds_ij|`` below 0.01 of the most that a row's gradients can add up to
-            (`Loss.most_pull`; None where the loss has no such bound). For the log-sigmoid loss with equal shares that
+        idle: share with a negligible gradient: ``N |dL / ds_ij|`` below 0.01 of the most that a row's gradients can add
+            up to (`Loss.gradient_bound`; None where the loss has none). For the log-sigmoid loss with equal shares that
             is ``sigmoid(s_ij + margin) < 0.01``; self-adversarial and softmax weights multiply it by N times the
             weight. With a hinge it is those that keep the margin.
         masked: share that the loss leaves out.

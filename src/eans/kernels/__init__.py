@@ -22,7 +22,7 @@ from eans.kernels.kmeans import distances_to, group_means, nearest
 from eans.kernels.log_sigmoid import loss_terms, negative_loss, negative_shares
 from eans.kernels.matmul import products
 from eans.kernels.rank import Counts, compare_all, count_better
-from eans.kernels.sampling import fold, label, pick, redraw, repeats, step_along, take
+from eans.kernels.sampling import label, pick, redraw, repeats, step_along, take
 from eans.kernels.softmax import softmax_nll
 from eans.kernels.switch import choose, chosen, current, functions, register, small_operations
 from eans.kernels.tables import gather, half_products, sum_abs_cubed, sum_moduli_cubed
@@ -43,7 +43,6 @@ __all__ = [
     "count_better",
     "current",
     "distances_to",
-    "fold",
     "functions",
     "gather",
     "group_means",

@@ -64,7 +64,7 @@ class DeferredGradients:
     """Parts of one table's gradient.
 
     Attributes:
-        line: an ordering of the rows in which those that are used together are close: the row at each place and the
+        ordering: of the rows in which those that are used together are close: the row at each place and the
             place of each row, int64 ``[E]``; None for the table's own order.
         side_stream: where the uses are sorted while the scores are computed.
         across: candidates of each positive are sorted, so that work on the same part of each shares rows.
@@ -79,7 +79,7 @@ class DeferredGradients:
         plan: for the first comparison.
     """
 
-    line: tuple[Tensor, Tensor] | None
+    ordering: tuple[Tensor, Tensor] | None
     side_stream: SideStream
     across: bool = False
     rounded: Tensor | None = None
@@ -123,9 +123,9 @@ class TableSinks(NamedTuple):
 AUTOGRAD = TableSinks()
 
 
-def deferred_for(table: Tensor, line: tuple[Tensor, Tensor] | None = None) -> DeferredGradients:
+def deferred_for(table: Tensor, ordering: tuple[Tensor, Tensor] | None = None) -> DeferredGradients:
     """An empty collection of parts for a table."""
-    return DeferredGradients(line, SideStream(table.device))
+    return DeferredGradients(ordering, SideStream(table.device))
 
 
 def leave_leading(deferred: DeferredGradients | None, gradient: Tensor) -> Tensor | None:

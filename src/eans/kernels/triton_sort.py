@@ -70,12 +70,12 @@ def sorted_ids(ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def segments_of(
-    entities: Tensor | None, gathered: list[Tensor], num_rows: int, line: tuple[Tensor, Tensor] | None
+    entities: Tensor | None, gathered: list[Tensor], num_rows: int, ordering: tuple[Tensor, Tensor] | None
 ) -> Segments:
-    """Sort the uses of a table's rows, or of their places on a line: as candidates ``[B, N]``, and as gathered rows."""
+    """Sort the uses of a table's rows, or of places in an ordering: as candidates ``[B, N]``, and as gathered rows."""
     ids = gathered if entities is None else [entities.reshape(-1), *gathered]
     rows = torch.cat(ids) if len(ids) > 1 else ids[0]
-    order, starts = sorted_ids(rows if line is None else line[1][rows], num_rows)
+    order, starts = sorted_ids(rows if ordering is None else ordering[1][rows], num_rows)
     return Segments(order, starts, 0 if entities is None else entities.numel())
 
 
@@ -83,5 +83,5 @@ def plan(deferred: DeferredGradients, entities: Tensor, num_rows: int) -> None:
     """Sort the uses of a table beside the work that follows: of the candidates ``[B, N]``, and what was gathered."""
     gathered = list(deferred.gathered)
     with deferred.side_stream:
-        segments = segments_of(entities, gathered, num_rows, deferred.line)
+        segments = segments_of(entities, gathered, num_rows, deferred.ordering)
     deferred.plan = Plan(entities, len(gathered), segments)

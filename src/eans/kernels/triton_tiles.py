@@ -39,16 +39,16 @@ def fitted(tile: Tile, width: int) -> Tile:
 
 
 @triton.jit
-def slice_of_row(line, num_rows, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
-    """Of a program with one slice of columns of one row: place of the row on the line, slice, row, columns, inside.
+def slice_of_row(ordering, num_rows, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """Of a program with one slice of columns of one row: place of the row in the ordering, slice, row, columns, inside.
 
-    Rows are the fast axis. `line` int64 ``[rows]`` or None for the table's own order.
+    Rows are the fast axis. `ordering` int64 ``[rows]`` or None for the table's own order.
     """
     place = tl.program_id(0) % num_rows
     part = tl.program_id(0) // num_rows
     row = place.to(tl.int64)
-    if line is not None:
-        row = tl.load(line + place)
+    if ordering is not None:
+        row = tl.load(ordering + place)
     columns = part * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     return place, part, row, columns, columns < WIDTH
 

@@ -1,6 +1,7 @@
 """The losses by name. A new loss is one file and one line here; the contract tests then cover it."""
 
 from eans.losses.base import Loss
+from eans.losses.bce import BinaryCrossEntropy
 from eans.losses.hinge import HingeLoss
 from eans.losses.logsigmoid import LogSigmoid
 from eans.losses.softmax import SoftmaxLoss
@@ -11,6 +12,7 @@ LOSSES: dict[str, type[Loss]] = {
     "substitution": SubstitutionLoss,
     "softmax": SoftmaxLoss,
     "hinge": HingeLoss,
+    "bce": BinaryCrossEntropy,
 }
 
-__all__ = ["LOSSES", "HingeLoss", "LogSigmoid", "Loss", "SoftmaxLoss", "SubstitutionLoss"]
+__all__ = ["LOSSES", "BinaryCrossEntropy", "HingeLoss", "LogSigmoid", "Loss", "SoftmaxLoss", "SubstitutionLoss"]

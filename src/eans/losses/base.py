@@ -40,8 +40,7 @@ class Loss(nn.Module, ABC):
         needs_labels: whether it learns from negatives that are labelled as known to be true.
         margin: gamma; what analyses add to every score.
         least_margin: what ``margin = "auto"`` of a recipe stands for with models that have no margin.
-        most_pull: the most that ``sum_j |dL / ds_ij|`` can be in a row of weight 1: the scale of gradients; None where
-            there is no bound.
+        gradient_bound: the largest that ``sum_j |dL / ds_ij|`` can be in a row of weight 1; None for no bound.
     """
 
     terms: ClassVar[tuple[str, ...]]
@@ -52,7 +51,7 @@ class Loss(nn.Module, ABC):
     needs_labels: ClassVar[bool] = False
     margin: float = 0.0
     least_margin: ClassVar[float] = 0.0
-    most_pull: float | None = None
+    gradient_bound: float | None = None
 
     @classmethod
     def automatic(cls, margin: float) -> dict[str, Any]:

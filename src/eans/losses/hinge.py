@@ -26,7 +26,7 @@ class HingeLoss(Loss):
     terms = ("hinge",)
     needs_negatives = True
     least_margin = 1.0
-    most_pull = 1.0
+    gradient_bound = 1.0
 
     def __init__(self, margin: Margin = 1.0, adversarial_temperature: Temperature = 0.0) -> None:
         if not margin > 0:

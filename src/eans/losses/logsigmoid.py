@@ -25,7 +25,7 @@ class LogSigmoid(Loss):
     """
 
     terms = ("positive", "negative")
-    most_pull = 0.5
+    gradient_bound = 0.5
 
     def __init__(self, margin: Margin = 0.0, adversarial_temperature: Temperature = 0.0) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ class SoftmaxLoss(Loss):
     terms = ("softmax",)
     needs_negatives = True
     needs_proposal = True
-    most_pull = 1.0
+    gradient_bound = 1.0
 
     def __init__(
         self,

@@ -34,7 +34,6 @@ class SubstitutionLoss(Loss):
         form: ``"reference"`` as above, or ``"paper"`` for the printed equations: one direction, the substitution
             distance without the margin inside ``z``, nothing halved, and per positive
             ``l2 / N sum_j y_j (-log sig(u_j)) + l1 |sum_j u_j|``, averaged over the batch.
-        detach: stop the gradient of ``u`` inside ``z``.
     """
 
     terms = ("positive", "negative", "substitution")
@@ -50,7 +49,6 @@ class SubstitutionLoss(Loss):
         form: Annotated[
             Form, Option("the form that reaches the published numbers, or the equations as printed")
         ] = "reference",
-        detach: bool = False,
     ) -> None:
         super().__init__()
         self.margin = margin
@@ -58,25 +56,22 @@ class SubstitutionLoss(Loss):
         self.substitution_weight = substitution_weight
         self.substitution_regularization = substitution_regularization
         self.form: Form = form
-        self.detach = detach
         self.needs_substitution = "symmetric" if form == "reference" else "one-way"
-        self.most_pull = 0.5 if form == "reference" else 1.0
+        self.gradient_bound = 0.5 if form == "reference" else 1.0
 
     def logits(self, scores: Scores) -> Tensor:
         """``z``, ``[B, N]``."""
         assert scores.substitution is not None
         lowering = scores.substitution + (self.margin if self.form == "reference" else 0.0)
-        return super().logits(scores) - self.substitution_regularization * (
-            lowering.detach() if self.detach else lowering
-        )
+        return super().logits(scores) - self.substitution_regularization * lowering
 
     def forward(
         self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None = None
     ) -> LossTerms:
         del log_proposal
         assert scores.substitution is not None
-        if self.form == "paper" or self.detach:
-            return self._variant(scores, scores.substitution, known_true, weight)
+        if self.form == "paper":
+            return self._as_printed(scores, scores.substitution, known_true, weight)
         terms = kernels.loss_terms(
             *scores,
             known_true,
@@ -88,23 +83,16 @@ class SubstitutionLoss(Loss):
         )
         return dict(zip(self.terms, terms.unbind(), strict=True))
 
-    def _variant(self, scores: Scores, substitution: Tensor, known_true: Tensor, weight: Tensor) -> LossTerms:
-        """The loss with the printed equations, or with a detached substitution score."""
+    def _as_printed(self, scores: Scores, substitution: Tensor, known_true: Tensor, weight: Tensor) -> LossTerms:
+        """The printed equations."""
         weight = weight / weight.sum()
         logit = substitution + self.margin
         positive = -(weight * logsigmoid(scores.positive + self.margin)).sum()
         negative = kernels.negative_loss(self.logits(scores), known_true, weight, self.adversarial_temperature)
-        missed = torch.where(known_true, -logsigmoid(logit), 0.0)
-        if not logit.numel():  # the means below would be 0 / 0
-            values = positive / (2 if self.form == "reference" else 1), negative, logit.sum()
-            return dict(zip(self.terms, values, strict=True))
-        if self.form == "reference":
-            prediction = missed.sum() / known_true.sum().clamp(min=1)
-            size = logit.abs().mean()
-            halves = 2
-        else:
-            prediction = missed.mean(1).mean()
+        if logit.numel():  # the mean over no candidates would be 0 / 0
+            prediction = torch.where(known_true, -logsigmoid(logit), 0.0).mean(1).mean()
             size = logit.sum(1).abs().mean()
-            halves = 1
-        predicted = self.substitution_weight * prediction + self.substitution_regularization * size
-        return dict(zip(self.terms, (positive / halves, negative / halves, predicted), strict=True))
+            predicted = self.substitution_weight * prediction + self.substitution_regularization * size
+        else:
+            predicted = logit.sum()
+        return dict(zip(self.terms, (positive, negative, predicted), strict=True))

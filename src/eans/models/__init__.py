@@ -2,6 +2,7 @@
 
 from eans.models.base import Model
 from eans.models.complex import ComplEx
+from eans.models.conve import ConvE
 from eans.models.distmult import DistMult
 from eans.models.layers import Dropout, learning
 from eans.models.parameters import Reciprocal
@@ -25,12 +26,14 @@ MODELS: dict[str, type[Model]] = {
     "rescal": RESCAL,
     "transh": TransH,
     "transr": TransR,
+    "conve": ConvE,
 }
 
 __all__ = [
     "MODELS",
     "RESCAL",
     "ComplEx",
+    "ConvE",
     "DistMult",
     "Dropout",
     "Model",

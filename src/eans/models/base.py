@@ -187,8 +187,8 @@ class Model(Parameters, ABC):
         """
         if self.comparison != "dot":
             raise self._lacks(Capability.DOT_PRODUCT)
-        lots = torch.rand(rows, self.candidate_columns(), generator=generator, device=self.entity.device)
-        return (lots >= share) / (1.0 - share)
+        uniforms = torch.rand(rows, self.candidate_columns(), generator=generator, device=self.entity.device)
+        return (uniforms >= share) / (1.0 - share)
 
     def positives(self, batch: Batch, sinks: TableSinks = AUTOGRAD) -> Positives:
         """The positives of a batch, `oriented`, with their rows."""

@@ -43,8 +43,8 @@ class Dropout(nn.Module):
         shape = list(values.shape)
         if self.whole_from is not None:
             shape[self.whole_from :] = [1] * (len(shape) - self.whole_from)
-        lots = torch.rand(shape, generator=self.generator, device=values.device)
-        return values * ((lots >= self.share) / (1.0 - self.share))
+        uniforms = torch.rand(shape, generator=self.generator, device=values.device)
+        return values * ((uniforms >= self.share) / (1.0 - self.share))
 
     def extra_repr(self) -> str:
         return f"{self.share}" if self.whole_from is None else f"{self.share}, whole_from={self.whole_from}"

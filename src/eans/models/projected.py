@@ -94,7 +94,7 @@ class ProjectedModel(Model):
         return with_mean_rest(scores)
 
     def compare_all(self, triples: Tensor, side: Side) -> Tensor:
-        """As `Model.compare_all`. Questions of one relation see the same candidates, so they are answered together.
+        """As `Model.compare_all`. Queries of one relation see the same candidates, so they are answered together.
 
         A GPU is waited for once, to learn which relations there are.
         """

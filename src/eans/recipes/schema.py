@@ -45,7 +45,7 @@ class TrainSection(Section):
         "answer: by .1 + .9 (c / max c) ** power, c the times that the entity asked for occurs",
     )
     subsampling_power: Annotated[float, Field(ge=0, le=2)] = Field(
-        0.5, description="power of these weights; query with 1: questions count alike, however many answers they have"
+        0.5, description="power of these weights; query with 1: queries count alike, however many answers they have"
     )
     seed: Count = Field(0, description="fixes every random number")
     log_every: Positive = Field(100, description="steps between log records")

@@ -107,7 +107,7 @@ class Sampler(nn.Module, ABC):
         self.to(device)
         self.known = self.known.to(device)
 
-    def line(self) -> tuple[Tensor, Tensor] | None:
+    def ordering(self) -> tuple[Tensor, Tensor] | None:
         """An order of the entities in which those that are drawn together stand close, if the sampler has one.
 
         Kernels work along it, so that neighbours share what is in the cache. Returns the entity at each place and the

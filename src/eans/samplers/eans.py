@@ -1,8 +1,8 @@
 """Entity-aware negatives (Je, EMNLP 2022): entities that resemble the positive one.
 
-All entities stand in a line in which neighbours have similar embeddings (K-means clusters, chained greedily). A
-negative is the entity a Gaussian step away from the positive one along that line (or at another place close by:
-`eans.samplers.proposals`). The line is made anew every `reorder_every` steps from the embeddings as they are then.
+All entities stand in an ordering in which neighbours have similar embeddings (K-means clusters, chained greedily). A
+negative is the entity a Gaussian step away from the positive one along that ordering (or at another place close by:
+`eans.samplers.proposals`). The ordering is made anew every `reorder_every` steps from the embeddings as they are then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from eans.samplers.base import Sampler
 from eans.samplers.proposals import Block, Gaussian, Proposal, ProposalName, Student
 from eans.types import Side, StepOutcome
 
-Boundary = Literal["wrap", "reflect"]
 Inside = Literal["id", "inherited"]
 PAPER_CLUSTERS = 100
 
@@ -39,33 +38,32 @@ def default_sigma(num_entities: int, clusters: int) -> float:
 
 
 class EANS(Sampler):
-    """A Gaussian over the cluster-ordered entity line.
+    """A Gaussian over the ordering of entities.
 
     With v the virtual index of the positive entity, a candidate has the virtual index ``v + round(sigma z)``,
-    ``z ~ N(0, 1)``, folded into ``0..E-1`` at the ends. The real entity is looked up in the table. Other proposals
+    ``z ~ N(0, 1)``, modulo E. The real entity is looked up in the table. Other proposals
     draw the virtual index in other ways.
 
-    One line tears some neighbours apart. With several `orders`, each from a K-means with seeds of its own, every row
-    of a batch draws along one of them, chosen at random.
+    One ordering tears some neighbours apart. With several `orders`, each from a K-means with seeds of its own, every
+    row of a batch draws along one of them, chosen at random.
 
     Args:
         graph, negatives, options: see `Sampler`.
         clusters: k of K-means; None for `default_clusters`.
         sigma: standard deviation in entities; None for `default_sigma`.
         reorder_every: steps between two orderings. The first follows the first step.
-        boundary: ``"wrap"`` joins the two ends of the line, ``"reflect"`` mirrors at them.
-        order_epoch: a new line waits until a multiple of so many steps is done; 0: it takes effect at once. The paper's
-            code behaves as with twice the batches of an epoch: its processes that draw receive a line when they begin
-            their next one.
+        order_epoch: a new ordering waits until a multiple of so many steps is done; 0: it takes effect at once. The
+            paper's code behaves as with twice the batches of an epoch: its processes that draw receive an ordering when
+            they begin their next one.
         warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
-        inside: how entities stand inside a cluster: by ``"id"``, or ``"inherited"`` from the line before, as in the
+        inside: how entities stand inside a cluster: by ``"id"``, or ``"inherited"`` from the ordering before, as in the
             paper's code (if its sort is stable, which PyTorch does not promise). Clusters that are larger than sigma
             are then ordered by those of earlier clusterings.
-        proposal: ``"gaussian"``; ``"block"``: uniform inside the block of the line that holds the positive entity;
+        proposal: ``"gaussian"``; ``"block"``: uniform inside the block of the ordering that holds the positive entity;
             ``"student"``: Student's t instead of the Gaussian, with sigma as its scale.
-        blocks: into how many equal blocks the line is cut; fewer where they would hold less than two entities.
+        blocks: into how many equal blocks the ordering is cut; fewer where they would hold less than two entities.
         freedom: whole degrees of freedom of Student's t.
-        orders: how many lines there are, K. The tables are ``[E]`` for one and ``[K, E]`` for several.
+        orders: how many orderings there are, K. The tables are ``[E]`` for one and ``[K, E]`` for several.
     """
 
     knows_proposal = True
@@ -89,16 +87,15 @@ class EANS(Sampler):
         ] = 0,
         warm_start: Annotated[bool, Option("start K-means from the previous centroids")] = True,
         inside: Annotated[
-            Inside, Option("how entities stand inside a cluster: by id, or as in the line before")
+            Inside, Option("how entities stand inside a cluster: by id, or as in the ordering before")
         ] = "id",
-        boundary: Boundary = "wrap",
         proposal: Annotated[
             ProposalName,
             Option("how a place is drawn: around the positive, inside its block, or with heavy tails"),
         ] = "gaussian",
-        blocks: Annotated[int, Option("block: equal blocks of the line, each of two entities or more", ge=1)] = 8,
+        blocks: Annotated[int, Option("block: equal blocks of the ordering, each of two entities or more", ge=1)] = 8,
         freedom: Annotated[int, Option("student: degrees of freedom", ge=1, le=100)] = 2,
-        orders: Annotated[int, Option("lines at once; each row draws along one", ge=1, le=64)] = 1,
+        orders: Annotated[int, Option("orderings at once; each row draws along one", ge=1, le=64)] = 1,
         **options: Any,
     ) -> None:
         super().__init__(graph, negatives, **options)
@@ -110,7 +107,6 @@ class EANS(Sampler):
         self.sigma = sigma if sigma is not None else default_sigma(graph.num_entities, self.clusters)
         self.reorder_every = self.period = reorder_every
         self.order_epoch = order_epoch
-        self.boundary: Boundary = boundary
         self.warm_start = warm_start
         self.inside: Inside = inside
         # Alone in its block, a positive entity would have no negative.
@@ -119,11 +115,11 @@ class EANS(Sampler):
         self.orders = orders
         self.proposal = self._proposal(proposal)
         identity = torch.arange(graph.num_entities)
-        lines = identity if orders == 1 else identity.repeat(orders, 1)
-        self.register_buffer("virtual_to_real", lines.clone())
-        self.register_buffer("real_to_virtual", lines.clone())
+        orderings = identity if orders == 1 else identity.repeat(orders, 1)
+        self.register_buffer("virtual_to_real", orderings.clone())
+        self.register_buffer("real_to_virtual", orderings.clone())
         if order_epoch:
-            self.register_buffer("next_line", lines.clone())
+            self.register_buffer("next_line", orderings.clone())
         if orders > 1:  # what a proposal looks up where its places are wanted, not their entities
             self.register_buffer("places", identity, persistent=False)
         # Empty until the first ordering; later orderings start K-means from the previous centroids.
@@ -136,17 +132,16 @@ class EANS(Sampler):
         return {"clusters": clusters, "sigma": default_sigma(size, clusters)}
 
     def _proposal(self, name: ProposalName) -> Proposal:
-        reflect = self.boundary == "reflect"
         if name == "block":
             return Block(self.num_entities, self.blocks)
         if name == "student":
-            return Student(self.num_entities, self.sigma, reflect, self.freedom)
-        return Gaussian(self.num_entities, self.sigma, reflect)
+            return Student(self.num_entities, self.sigma, self.freedom)
+        return Gaussian(self.num_entities, self.sigma)
 
     def memory(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
 
-    def line(self) -> tuple[Tensor, Tensor]:
+    def ordering(self) -> tuple[Tensor, Tensor]:
         if self.orders > 1:
             return self.virtual_to_real[0], self.real_to_virtual[0]
         return self.virtual_to_real, self.real_to_virtual
@@ -169,9 +164,9 @@ class EANS(Sampler):
         return torch.stack(masses).logsumexp(0) - math.log(self.orders) if self.orders > 1 else masses[0]
 
     def reorder(self, features: Tensor, generator: torch.Generator) -> None:
-        """Make the lines anew from entity features ``[E, F]``, to take effect at once or when `adopt` is called.
+        """Make the orderings anew from entity features ``[E, F]``, to take effect at once or when `adopt` is called.
 
-        Where training has diverged there is nothing to order; the old lines stay, and the trainer's guard ends the run.
+        Where training has diverged there is nothing to order: the old ones stay, and the trainer's guard ends the run.
         """
         if not bool(torch.isfinite(features.square().sum())):
             return
@@ -179,22 +174,22 @@ class EANS(Sampler):
         usable = self.warm_start and self.centroids.shape[-2:] == shape
         warm = self.centroids.view(self.orders, *shape) if usable else [None] * self.orders
         latest = self.next_line if self.order_epoch else self.virtual_to_real
-        lines, found = [], []
-        for start, line in zip(warm, latest.view(self.orders, -1), strict=True):
+        orderings, found = [], []
+        for start, ordering in zip(warm, latest.view(self.orders, -1), strict=True):
             labels, centroids = kmeans(features, self.clusters, generator, start)
-            lines.append(order(labels, chain(centroids), line if self.inside == "inherited" else None))
+            orderings.append(order(labels, chain(centroids), ordering if self.inside == "inherited" else None))
             found.append(centroids)
         self.centroids = torch.stack(found) if self.orders > 1 else found[0]
         if self.order_epoch:
-            self.next_line.copy_(torch.stack(lines).view_as(self.next_line))
+            self.next_line.copy_(torch.stack(orderings).view_as(self.next_line))
         else:
-            self.adopt(torch.stack(lines))
+            self.adopt(torch.stack(orderings))
 
-    def adopt(self, lines: Tensor) -> None:
-        """Draw along these lines ``[K, E]`` from now on. In place: a recorded step reads these very tensors."""
-        self.virtual_to_real.copy_(lines.view_as(self.virtual_to_real))
-        places = torch.arange(self.num_entities, device=lines.device).expand_as(lines)
-        self.real_to_virtual.view(self.orders, -1).scatter_(1, lines, places)
+    def adopt(self, orderings: Tensor) -> None:
+        """Draw along these orderings ``[K, E]`` from now on. In place: a recorded step reads these very tensors."""
+        self.virtual_to_real.copy_(orderings.view_as(self.virtual_to_real))
+        places = torch.arange(self.num_entities, device=orderings.device).expand_as(orderings)
+        self.real_to_virtual.view(self.orders, -1).scatter_(1, orderings, places)
 
     def observe(self, outcome: StepOutcome) -> None:
         if (outcome.step - 1) % self.reorder_every == 0:

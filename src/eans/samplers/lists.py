@@ -78,16 +78,16 @@ class ListSampler(Sampler):
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         shape, device = (len(triples), self.negatives), triples.device
         if self.sums is None:
-            lots = torch.rand(shape, generator=generator, device=device)
-            return kernels.pick(self.ids, self.starts, self.list_of(triples, side), lots, self.num_entities)
+            uniforms = torch.rand(shape, generator=generator, device=device)
+            return kernels.pick(self.ids, self.starts, self.list_of(triples, side), uniforms, self.num_entities)
         start, stop = self._bounds(triples, side)
         empty = start == stop
         low = self.sums[start]
         size = torch.where(empty, self.num_entities, self.sums[stop] - low)
         # Weights may add up to more than float32 can count.
-        lots = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
+        uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
         # A product close to the size may round up to it.
-        chosen = torch.minimum((lots * size).long(), size - 1)
+        chosen = torch.minimum((uniforms * size).long(), size - 1)
         place = torch.searchsorted(self.sums, low + chosen, right=True) - 1
         # Where there is no list, the number that was chosen is an entity; the place that is read then means nothing.
         return torch.where(empty, chosen, self.ids[place.clamp(max=len(self.ids) - 1)].long())

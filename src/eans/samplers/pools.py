@@ -153,9 +153,9 @@ def _kept(counts: Tensor, limit: int, generator: torch.Generator) -> Tensor:
     kept = torch.repeat_interleave(~over, counts)
     if bool(over.any()):
         sizes, starts = counts[over], (counts.cumsum(0) - counts)[over]
-        lots = torch.rand(len(sizes), int(sizes.max()), generator=generator)
-        lots.masked_fill_(torch.arange(lots.shape[1]) >= sizes[:, None], 2.0)
-        kept[(lots.topk(limit, largest=False, sorted=False).indices + starts[:, None]).reshape(-1)] = True
+        uniforms = torch.rand(len(sizes), int(sizes.max()), generator=generator)
+        uniforms.masked_fill_(torch.arange(uniforms.shape[1]) >= sizes[:, None], 2.0)
+        kept[(uniforms.topk(limit, largest=False, sorted=False).indices + starts[:, None]).reshape(-1)] = True
     return kept
 
 

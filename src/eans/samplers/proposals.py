@@ -1,7 +1,7 @@
-"""Which place on the line of entities a negative takes, given the place of the positive one; and how likely it is.
+"""Which place in the ordering of entities a negative takes, given the place of the positive one; and how likely it is.
 
 Probabilities come from tables in double precision, made once when a loss first needs them, so that saying how
-likely a draw was costs one look-up (two at reflecting ends).
+likely a draw was costs one look-up.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from eans import kernels
 
 ProposalName = Literal["gaussian", "block", "student"]
 FARTHEST = 1e9  # standard steps: what a heavy tail adds beyond would not fit an index
-# Times round the line, each way, that tables follow a heavy tail; what lies beyond is level to 1e-4 of itself.
+# Times round the ordering, each way, that tables follow a heavy tail; what lies beyond is level to 1e-4 of itself.
 MOST_IMAGES = 20
-# A distribution this many times wider than the line is level all over: wider ones have the same table.
+# A distribution this many times wider than the ordering is level all over: wider ones have the same table.
 WIDEST = 2.0
 ROUNDING = 1e-12
 
 
 class Proposal(ABC):
-    """A distribution over the places ``0 .. size - 1`` of a line, around a starting place."""
+    """A distribution over the places ``0 .. size - 1`` of an ordering, around a starting place."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     @abstractmethod
-    def draw(self, line: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
-        """What stands on `line` int64 ``[E]`` at N places drawn around each of `start` ``[B]``: int64 ``[B, N]``."""
+    def draw(self, ordering: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
+        """Entities of `ordering` int64 ``[E]`` at N places drawn around each of `start` ``[B]``: int64 ``[B, N]``."""
 
     @abstractmethod
     def log_mass(self, start: Tensor, places: Tensor) -> Tensor:
@@ -40,23 +40,21 @@ class Proposal(ABC):
 
 
 class Gaussian(Proposal):
-    """``start + round(sigma z)``, ``z ~ N(0, 1)``, folded at the ends.
+    """``start + round(sigma z)``, ``z ~ N(0, 1)``, modulo E: the ends are joined.
 
-    ``P(offset) = Phi((offset + 1/2) / sigma) - Phi((offset - 1/2) / sigma)``, added up over the offsets that fold to
-    the same place.
+    ``P(offset) = Phi((offset + 1/2) / sigma) - Phi((offset - 1/2) / sigma)``, added up over the offsets that lead
+    to the same place.
 
     Args:
-        size: places of the line, E.
+        size: places of the ordering, E.
         sigma: standard deviation in places.
-        reflect: mirror at the ends of the line instead of joining them.
     """
 
     reach = 9.0  # standard steps beyond which nothing is left
 
-    def __init__(self, size: int, sigma: float, reflect: bool) -> None:
+    def __init__(self, size: int, sigma: float) -> None:
         super().__init__(size)
         self.sigma = sigma
-        self.reflect = reflect
         self._table: Tensor | None = None
 
     def noise(self, shape: tuple[int, int], generator: torch.Generator, device: torch.device) -> Tensor:
@@ -67,24 +65,15 @@ class Gaussian(Proposal):
         """``P(noise > steps)`` for standard steps >= 0, float64 ``[...]``."""
         return torch.erfc(steps / math.sqrt(2.0)) / 2
 
-    def draw(self, line: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
+    def draw(self, ordering: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
         noise = self.noise((len(start), negatives), generator, start.device)
-        return kernels.step_along(line, start, noise, self.sigma, self.reflect)
+        return kernels.step_along(ordering, start, noise, self.sigma)
 
     def log_mass(self, start: Tensor, places: Tensor) -> Tensor:
-        table, period, start = self._log_masses(places.device), self._period, start[:, None]
-        straight = table[(places - start) % period]
-        if not self.reflect:
-            return straight
-        return torch.logaddexp(straight, table[(period - 1 - places - start) % period])
-
-    @property
-    def _period(self) -> int:
-        """After so many places a folded line repeats: there, or there and back."""
-        return 2 * self.size if self.reflect else self.size
+        return self._log_masses(places.device)[(places - start[:, None]) % self.size]
 
     def _mass(self, offset: Tensor, sigma: float) -> Tensor:
-        """Probability of whole offsets float64 ``[...]`` on an endless line."""
+        """Probability of whole offsets float64 ``[...]`` on an endless ordering."""
         # Differences of tails, so that small probabilities do not drown in the rounding of large ones.
         distance = offset.abs()
         far = self.beyond((distance + 0.5) / sigma)
@@ -92,19 +81,19 @@ class Gaussian(Proposal):
         return torch.where(distance == 0.0, 1.0 - 2.0 * far, near - far)
 
     def _log_masses(self, device: torch.device) -> Tensor:
-        """Log-probability of every offset modulo the period: float32 ``[period]``."""
+        """Log-probability of every offset modulo E: float32 ``[E]``."""
         if self._table is None or self._table.device != device:
-            period, sigma = self._period, min(self.sigma, WIDEST * self._period)
-            offset = torch.arange(period).double()
+            size, sigma = self.size, min(self.sigma, WIDEST * self.size)
+            offset = torch.arange(size).double()
             # As near to zero as can be: what is cut off on either side then differs least between places.
-            offset = torch.where(offset > period // 2, offset - period, offset)
+            offset = torch.where(offset > size // 2, offset - size, offset)
             mass = torch.zeros_like(offset)
-            images = math.ceil(min(MOST_IMAGES, self.reach * sigma / period + 1))
+            images = math.ceil(min(MOST_IMAGES, self.reach * sigma / size + 1))
             for image in range(-images, images + 1):
-                mass += self._mass(offset + image * period, sigma)
+                mass += self._mass(offset + image * size, sigma)
             # What is farther away is spread evenly; rounding errors are not.
             rest = 1.0 - float(mass.sum())
-            mass += rest / period if rest > ROUNDING else 0.0
+            mass += rest / size if rest > ROUNDING else 0.0
             self._table = mass.clamp_(min=0.0).log_().float().to(device)
         return self._table
 
@@ -113,14 +102,14 @@ class Student(Gaussian):
     """The same with heavy tails: ``z = normal / sqrt(chi2 / freedom)``, Student's t, so that far entities occur too.
 
     Args:
-        size, sigma, reflect: see `Gaussian`; sigma is the scale, not the standard deviation (which may not exist).
+        size, sigma: see `Gaussian`; sigma is the scale, not the standard deviation (which may not exist).
         freedom: whole degrees of freedom; 1 is a Cauchy distribution, large ones approach the Gaussian.
     """
 
     reach = math.inf
 
-    def __init__(self, size: int, sigma: float, reflect: bool, freedom: int) -> None:
-        super().__init__(size, sigma, reflect)
+    def __init__(self, size: int, sigma: float, freedom: int) -> None:
+        super().__init__(size, sigma)
         self.freedom = freedom
 
     def noise(self, shape: tuple[int, int], generator: torch.Generator, device: torch.device) -> Tensor:
@@ -148,12 +137,12 @@ class Student(Gaussian):
 
 
 class Block(Proposal):
-    """Uniform inside the block that holds the start; the line is cut into equal consecutive blocks.
+    """Uniform inside the block that holds the start; the ordering is cut into equal consecutive blocks.
 
     Block b of W holds the places v with ``floor(v W / E) = b``: sizes differ by one at most.
 
     Args:
-        size: places of the line, E.
+        size: places of the ordering, E.
         blocks: W, at most E.
     """
 
@@ -168,11 +157,11 @@ class Block(Proposal):
         behind = ((block + 1) * self.size + self.blocks - 1) // self.blocks
         return first, behind
 
-    def draw(self, line: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
+    def draw(self, ordering: Tensor, start: Tensor, negatives: int, generator: torch.Generator) -> Tensor:
         first, behind = self._bounds(start)
         # Remainders of numbers this large are as good as uniform.
         number = torch.randint(2**62, (len(start), negatives), generator=generator, device=start.device)
-        return line[first[:, None] + number % (behind - first)[:, None]]
+        return ordering[first[:, None] + number % (behind - first)[:, None]]
 
     def log_mass(self, start: Tensor, places: Tensor) -> Tensor:
         first, behind = (bound[:, None] for bound in self._bounds(start))

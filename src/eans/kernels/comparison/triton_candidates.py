@@ -82,7 +82,7 @@ def _candidate_kernel(
     to_scalars,  # [slices, E] or None
     gradient,  # [Q, B, N], or [2, B, N] with MEAN
     queries, table,  # see `Arguments`
-    order, starts, line,  # see `Segments`; [E] or None
+    order, starts, ordering,  # see `Segments`; [E] or None
     shifts, scalars,  # see `Arguments`
     num_entities, batch, pairs, N: tl.constexpr,
     DIM: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, KIND: tl.constexpr, Q: tl.constexpr,
@@ -92,7 +92,7 @@ def _candidate_kernel(
 
     Entities are the fast axis: the programs that run at one time then share a slice of the queries.
     """
-    place, part, entity, columns, within = slice_of_row(line, num_entities, WIDTH, COLUMNS)
+    place, part, entity, columns, within = slice_of_row(ordering, num_entities, WIDTH, COLUMNS)
     row = load_planes(table + entity * STRIDE + columns, within, WIDTH, KIND)
     scalar = 0.0
     if SHIFTED:
@@ -120,22 +120,22 @@ def candidate_gradients(
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of the table ``[E, D]`` and of the scalars ``[E]`` from that of the scores.
 
-    `deferred` may hold the segments of the entities, along its line. An entity that is drawn far more often than the
+    `deferred` may hold the segments of the entities, in its ordering. An entity that is drawn far more often than the
     others is walked by as few programs as any other, one after the other: correct, but slow.
     """
     entities, num_entities = given.entities, len(given.table)
     tile = given.tile(CANDIDATE_TILES)
     slices = triton.cdiv(given.width, tile.columns)
-    line, segments = None, None if deferred is None else deferred.planned(entities)
+    ordering, segments = None, None if deferred is None else deferred.planned(entities)
     if deferred is not None and segments is not None:
         deferred.side_stream.join()
-        line = None if deferred.line is None else deferred.line[0]
+        ordering = None if deferred.ordering is None else deferred.ordering[0]
     else:
         segments = Segments(*sorted_ids(entities.reshape(-1), num_entities), entities.numel())
     to_table = given.queries.new_empty(num_entities, given.queries.shape[2])
     to_scalars = None if given.scalars is None else given.queries.new_empty(slices, num_entities)
     _candidate_kernel[(num_entities * slices,)](
-        to_table, to_scalars, gradient, given.queries, given.table, segments.order, segments.starts, line,
+        to_table, to_scalars, gradient, given.queries, given.table, segments.order, segments.starts, ordering,
         given.shifts, given.scalars, num_entities, given.queries.shape[1], segments.pairs,
         N=max(1, entities.shape[1]), **given.constants(tile),
     )  # fmt: skip

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from eans.kernels.sampling.reference import fold, repeats
+from eans.kernels.sampling.reference import repeats
 from eans.kernels.switch import operation
 
-__all__ = ["fold", "label", "pick", "redraw", "repeats", "step_along", "take"]
+__all__ = ["label", "pick", "redraw", "repeats", "step_along", "take"]
 
 
 @operation("triton")
@@ -17,39 +17,38 @@ def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, 
     """Some of the triples ``[T, 3]`` and their weights ``[T]``: those of `rows` int64 ``[B]``.
 
     The order within a batch is free. A faster kernel may sort the triples by the place of the entity in their `column`
-    along a line (`places` int64 ``[E]``), so that neighbours share what is in the cache.
+    along an ordering (`places` int64 ``[E]``), so that neighbours share what is in the cache.
     """
 
 
 @operation("triton")
-def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
-    """Entities at Gaussian distances along a line.
+def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float) -> Tensor:
+    """Entities at Gaussian distances along an ordering, whose ends are joined.
 
     Args:
-        line: int64 ``[E]``, the entity at each place.
+        ordering: int64 ``[E]``, the entity at each place.
         start: int64 ``[B]``, places.
         noise: standard normal ``[B, N]``.
         sigma: standard deviation in places.
-        reflect: mirror at the ends of the line instead of joining them.
 
     Returns:
-        ``line[fold(start + round(sigma * noise))]``, int64 ``[B, N]``.
+        ``ordering[(start + round(sigma * noise)) % E]``, int64 ``[B, N]``.
     """
 
 
 @operation("triton", "numba")
-def pick(ids: Tensor, starts: Tensor, kept: Tensor, lots: Tensor, num_entities: int) -> Tensor:
+def pick(ids: Tensor, starts: Tensor, kept: Tensor, uniforms: Tensor, num_entities: int) -> Tensor:
     """Members of pools, or any entity where a pool is empty.
 
     Args:
         ids: int32 or int64 ``[P]``, the pools one after the other.
         starts: int64 ``[E + 1]``: the pool of entity e is ``ids[starts[e] : starts[e + 1]]``.
         kept: int64 ``[B]``, whose pool each row draws from.
-        lots: uniform in ``[0, 1)``, float32 ``[B, N]``.
+        uniforms: uniform in ``[0, 1)``, float32 ``[B, N]``.
         num_entities: E.
 
     Returns:
-        The member number ``floor(lot * size)`` of each pool, int64 ``[B, N]``; an empty pool counts as all entities.
+        Member number ``floor(uniform * size)`` of each pool, int64 ``[B, N]``; an empty pool counts as all entities.
     """
 
 

@@ -71,23 +71,23 @@ def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, rep
 
 
 @compiled
-def _pick_loop(entities, ids, starts, kept, lots, num_entities, negatives):
+def _pick_loop(entities, ids, starts, kept, uniforms, num_entities, negatives):
     for row in range(len(kept)):
         start, stop = starts[kept[row]], starts[kept[row] + 1]
         size = stop - start if stop > start else num_entities
         scale = np.float32(size)
         for place in range(row * negatives, (row + 1) * negatives):
             # A product close to the size may round up to it.
-            chosen = min(np.int64(lots[place] * scale), size - 1)
+            chosen = min(np.int64(uniforms[place] * scale), size - 1)
             entities[place] = ids[start + chosen] if stop > start else chosen
 
 
-def pick(ids: Tensor, starts: Tensor, kept: Tensor, lots: Tensor, num_entities: int) -> Tensor:
+def pick(ids: Tensor, starts: Tensor, kept: Tensor, uniforms: Tensor, num_entities: int) -> Tensor:
     """`eans.kernels.pick`, compiled."""
-    entities = torch.empty(lots.shape, dtype=torch.int64)
-    arrays = [flat(tensor.contiguous()) for tensor in (ids, starts, kept, lots)]
+    entities = torch.empty(uniforms.shape, dtype=torch.int64)
+    arrays = [flat(tensor.contiguous()) for tensor in (ids, starts, kept, uniforms)]
     _check(arrays[2], len(starts) - 1)
-    _pick_loop(flat(entities), *arrays, num_entities, lots.shape[1])
+    _pick_loop(flat(entities), *arrays, num_entities, uniforms.shape[1])
     return entities
 
 

@@ -12,28 +12,20 @@ def take(triples: Tensor, weights: Tensor, rows: Tensor, places: Tensor | None, 
     return triples[rows], weights[rows]
 
 
-def fold(index: Tensor, size: int, reflect: bool) -> Tensor:
-    """Bring indices that ran over an end of a line back into ``0 .. size - 1``: round the corner, or mirrored."""
-    if not reflect:
-        return index.remainder(size)
-    index = index.remainder(2 * size)
-    return torch.minimum(index, 2 * size - 1 - index)
-
-
-def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
+def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """See `eans.kernels.step_along`."""
     # The offset is rounded before it is added: float32 could not hold large indices exactly.
     index = start[:, None] + (noise * sigma).round_().long()
-    return line[fold(index, len(line), reflect)]
+    return ordering[index.remainder(len(ordering))]
 
 
-def pick(ids: Tensor, starts: Tensor, kept: Tensor, lots: Tensor, num_entities: int) -> Tensor:
+def pick(ids: Tensor, starts: Tensor, kept: Tensor, uniforms: Tensor, num_entities: int) -> Tensor:
     """See `eans.kernels.pick`."""
     start, stop = starts[kept, None], starts[kept + 1, None]
     empty = start == stop
     size = torch.where(empty, num_entities, stop - start)
     # A product close to the size may round up to it.
-    chosen = torch.minimum((lots * size).long(), size - 1)
+    chosen = torch.minimum((uniforms * size).long(), size - 1)
     # Where there is no pool, the number that was chosen is an entity; the place that is read then means nothing.
     return torch.where(empty, chosen, ids[(start + chosen).clamp(max=len(ids) - 1)].long())
 

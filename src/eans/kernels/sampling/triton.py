@@ -1,4 +1,4 @@
-"""Gathering a batch, drawing along a line or from pools, labelling false negatives or drawing others: a kernel each."""
+"""Gathering a batch, drawing along an ordering or from pools, labelling false negatives or replacing them."""
 
 # Triton has no type stubs, its decorator is untyped, and the arguments of a kernel have no Python types to state.
 # mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc"
@@ -75,13 +75,12 @@ def _candidates(negatives, COLUMNS: tl.constexpr):
 @triton.jit
 def _step_kernel(
     entities,  # [B, N]
-    line,  # [E]
+    ordering,  # [E]
     start,  # [B]
     noise,  # [B, N]
     size,
     sigma,
     negatives,
-    REFLECT: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     row, columns, inside = _candidates(negatives, COLUMNS)
@@ -90,25 +89,22 @@ def _step_kernel(
     # 2^22 places fractions are cut off.)
     rounded = tl.where(tl.abs(scaled) < 4194304.0, (scaled + 12582912.0) - 12582912.0, scaled)
     index = tl.load(start + row) + rounded.to(tl.int64)
-    period = 2 * size if REFLECT else size
-    index = index % period
-    index = tl.where(index < 0, index + period, index)
-    if REFLECT:
-        index = tl.minimum(index, period - 1 - index)
-    tl.store(entities + row * negatives + columns, tl.load(line + index, mask=inside), mask=inside)
+    index = index % size
+    index = tl.where(index < 0, index + size, index)
+    tl.store(entities + row * negatives + columns, tl.load(ordering + index, mask=inside), mask=inside)
 
 
-def step_along(line: Tensor, start: Tensor, noise: Tensor, sigma: float, reflect: bool) -> Tensor:
+def step_along(ordering: Tensor, start: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """`eans.kernels.step_along`."""
     if noise.dtype != torch.float32:
-        return reference.step_along(line, start, noise, sigma, reflect)
+        return reference.step_along(ordering, start, noise, sigma)
     batch, negatives = noise.shape
     entities = torch.empty(batch, negatives, dtype=torch.int64, device=noise.device)
     columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
     with torch.cuda.device_of(noise):
         _step_kernel[(batch * triton.cdiv(negatives, columns),)](
-            entities, line, start.contiguous(), noise.contiguous(), len(line), float(sigma), negatives,
-            REFLECT=reflect, COLUMNS=columns, num_warps=2, enable_fp_fusion=False,
+            entities, ordering, start.contiguous(), noise.contiguous(), len(ordering), float(sigma), negatives,
+            COLUMNS=columns, num_warps=2, enable_fp_fusion=False,
         )  # fmt: skip
     return entities
 
@@ -119,7 +115,7 @@ def _pick_kernel(
     ids,  # [P]
     starts,  # [E + 1]
     kept,  # [B]
-    lots,  # [B, N]
+    uniforms,  # [B, N]
     num_entities,
     negatives,
     COLUMNS: tl.constexpr,
@@ -129,20 +125,20 @@ def _pick_kernel(
     start = tl.load(starts + entity)
     held = tl.load(starts + entity + 1) - start
     size = tl.where(held > 0, held, num_entities).to(tl.int64)
-    lot = tl.load(lots + row * negatives + columns, mask=inside, other=0.0)
-    chosen = tl.minimum((lot * size.to(tl.float32)).to(tl.int64), size - 1)
+    uniform = tl.load(uniforms + row * negatives + columns, mask=inside, other=0.0)
+    chosen = tl.minimum((uniform * size.to(tl.float32)).to(tl.int64), size - 1)
     member = tl.load(ids + start + chosen, mask=inside & (held > 0), other=0).to(tl.int64)
     tl.store(entities + row * negatives + columns, tl.where(held > 0, member, chosen), mask=inside)
 
 
-def pick(ids: Tensor, starts: Tensor, kept: Tensor, lots: Tensor, num_entities: int) -> Tensor:
+def pick(ids: Tensor, starts: Tensor, kept: Tensor, uniforms: Tensor, num_entities: int) -> Tensor:
     """`eans.kernels.pick`."""
-    batch, negatives = lots.shape
-    entities = torch.empty(batch, negatives, dtype=torch.int64, device=lots.device)
+    batch, negatives = uniforms.shape
+    entities = torch.empty(batch, negatives, dtype=torch.int64, device=uniforms.device)
     columns = min(CANDIDATES, triton.next_power_of_2(max(1, negatives)))
-    with torch.cuda.device_of(lots):
+    with torch.cuda.device_of(uniforms):
         _pick_kernel[(batch * triton.cdiv(negatives, columns),)](
-            entities, ids, starts, kept.contiguous(), lots.contiguous(), num_entities, negatives,
+            entities, ids, starts, kept.contiguous(), uniforms.contiguous(), num_entities, negatives,
             COLUMNS=columns, num_warps=2,
         )  # fmt: skip
     return entities

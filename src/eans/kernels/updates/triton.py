@@ -86,7 +86,7 @@ def _update_kernel(
     queries,  # [Q, B, F] or None
     order,  # [M] or None
     starts,  # [E + 1] or None
-    line,  # [E] or None
+    ordering,  # [E] or None
     rows,  # [M, F] or None
     leading,  # [E, LEADING] or None
     dense,  # [E, F] or None
@@ -103,7 +103,7 @@ def _update_kernel(
     """
     FULL: tl.constexpr = PLANES * WIDTH
     PLANE_KIND: tl.constexpr = "modulus" if PLANES == 2 else "l1"
-    place, _, row, columns, within = slice_of_row(line, num_rows, WIDTH, COLUMNS)
+    place, _, row, columns, within = slice_of_row(ordering, num_rows, WIDTH, COLUMNS)
     first = 0
     last = 0
     if order is not None:
@@ -180,7 +180,7 @@ def _uses(deferred: DeferredGradients, rows: list[RowGradient], num_rows: int) -
     if candidates is None and not rows:
         return None
     return segments_of(
-        None if candidates is None else candidates.entities, [part.ids for part in rows], num_rows, deferred.line
+        None if candidates is None else candidates.entities, [part.ids for part in rows], num_rows, deferred.ordering
     )
 
 
@@ -211,7 +211,7 @@ def update(
             None if candidates is None else candidates.queries,
             None if uses is None else uses.order,
             None if uses is None else uses.starts,
-            None if deferred.line is None else deferred.line[0],
+            None if deferred.ordering is None else deferred.ordering[0],
             rows,
             deferred.leading[0] if deferred.leading else None,
             dense,

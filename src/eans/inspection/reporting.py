@@ -30,7 +30,7 @@ BETTER = 5  # predictions shown with each example
 NO_CHANGES = {"data.name", "train.seed"}  # of a recipe: what a report says elsewhere
 
 
-def report_run(
+def report(
     path: str | Path, *, split: Split = "test", device: str = "auto", progress: bool | Report = True
 ) -> dict[str, Any]:
     """All numbers of a report on a run folder, which is only read; JSON can hold them.
@@ -44,14 +44,14 @@ def report_run(
         progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
             nothing; or what to call with (split, queries done, queries in all).
     """
-    with shown(progress, "ranking ") as report:
-        return _report(as_path(path, "path"), split, device, report)
+    with shown(progress, "ranking ") as told:
+        return _report(as_path(path, "path"), split, device, told)
 
 
 def _report(path: Path, split: Split, device: str, told: Report | None) -> dict[str, Any]:
     folder = RunFolder.open(path)
     recipe, graph, chosen = folder.recipe(), folder.graph(), choose_device(device)
-    graph.split(split)  # an unknown one is refused before any work
+    graph.split(split)  # an unknown one is an error before any work
     model = folder.model(graph, chosen)
     saved = folder.metrics()
     ties = recipe.evaluation.ties

@@ -314,3 +314,11 @@ def test_commands(run: eans.Run, file: Path, tmp_path: Path) -> None:
     command("train", "--data", folder, "--labels", file, "--labels", other, "--out", out, *settings)
     assert names_of(eans.Run.load(out).graph) == NAMES
     assert "a run keeps its names: leave it out" in command("train", "--resume", out, "--labels", file)
+
+
+def test_descriptions_show_names() -> None:
+    graph = KnowledgeGraph.from_labels([("Q1", "P1", "Q2"), ("Q1", "P1", "Q3")])
+    named = graph.with_names({"Q1": "Douglas Adams", "P1": "knows"})
+    facts = eans.describe(named, estimate=False, progress=False).facts
+    assert facts["degrees"]["hubs"][0]["entity"] == "Douglas Adams (Q1)"
+    assert facts["relations"][0]["relation"] == "knows (P1)"

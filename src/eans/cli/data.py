@@ -96,6 +96,7 @@ def describe(
     device: DeviceOption = "auto",
     strict: StrictOption = False,
     split: SplitOption = None,
+    labels: LabelsOption = None,
 ) -> None:
     """Describe a graph before training: degrees, relations, leakage, components, baselines, a recipe and its cost."""
     require_given("the name of the dataset", name)
@@ -107,7 +108,7 @@ def describe(
     from eans.files import atomic_write
 
     choose_device(device)
-    found = describe(load_graph(name, strict, split), estimate=estimate, device=device)
+    found = describe(load_graph(name, strict, split, labels), estimate=estimate, device=device)
     console = plain_console()
     if json == STANDARD_OUTPUT:
         print(found.to_json())

@@ -49,7 +49,7 @@ def degrees(graph: KnowledgeGraph) -> dict[str, Any]:
     total = ends["as_head"] + ends["as_tail"]
     ordered, order = torch.sort(total, descending=True, stable=True)
     hubs = [
-        {"entity": graph.entities[entity], "degree": int(total[entity])}
+        {"entity": graph.entities.shown(entity), "degree": int(total[entity])}
         | {name: int(found[entity]) for name, found in ends.items()}
         for entity in order[:HUBS].tolist()
     ]
@@ -117,7 +117,7 @@ def relations(graph: KnowledgeGraph, found: Sequence[Overlap]) -> list[dict[str,
     categories, answers = relation_categories(graph).tolist(), answers_per_query(graph)
     entries: list[dict[str, Any]] = [
         {
-            "relation": graph.relations[relation],
+            "relation": graph.relations.shown(relation),
             **{split: int(frequency[split][relation]) for split in SPLITS},
             "category": CATEGORIES[categories[relation]],
             "tails_per_head": float(answers["tail"][relation]),
@@ -135,7 +135,7 @@ def relations(graph: KnowledgeGraph, found: Sequence[Overlap]) -> list[dict[str,
             continue
         key = "inverse_of" if overlap.reverse else "duplicate_of"
         for mine, other in ((one, two), (two, one)):
-            entries[mine][key].append({"relation": graph.relations[other], "share": share})
+            entries[mine][key].append({"relation": graph.relations.shown(other), "share": share})
     order = frequency["train"].argsort(descending=True, stable=True).tolist()
     return [entries[relation] for relation in order]
 

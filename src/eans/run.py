@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from eans.batch_prediction import ManyPredictions, predict_many
 from eans.devices import choose_device
 from eans.errors import UsageError
 from eans.evaluation import Ties, evaluate
 from eans.graph import KnowledgeGraph, Split
 from eans.labelled import Triples
 from eans.models import Model
-from eans.prediction import Known, Predictions, predict
+from eans.prediction import Known, Predictions, Unknown, predict, score
 from eans.progress import Told
+from eans.queries import QueryTable
 from eans.recipes import Recipe
 from eans.runs import RunFolder
 
@@ -58,6 +63,40 @@ class Run:
     ) -> Predictions:
         """The k best completions of a triple of which two parts are given; see `eans.predict`."""
         return predict(self.model, self.graph, head=head, relation=relation, tail=tail, k=k, known=known)
+
+    def predict_many(
+        self,
+        queries: QueryTable,
+        k: int = 10,
+        known: Known = "filter",
+        out: str | Path | None = None,
+        skip_unknown: bool = False,
+        progress: bool | Told = True,
+    ) -> ManyPredictions:
+        """The k best completions of each of many queries.
+
+        Args:
+            queries: rows of head, relation and tail, of which one is empty (None, or an empty text) and predicted: a
+                file (CSV, TSV, JSON lines or Parquet by its ending), or what `from_labels` of a graph takes.
+            k, known: as of `predict`.
+            out: file to write the answers to while the next are computed, of a kind as its ending says; None: they are
+                the ``table`` of what is returned.
+            skip_unknown: leave out queries with labels that the graph does not have, and count them; otherwise the
+                first one is an error.
+            progress: as of `evaluate`.
+        """
+        options: dict[str, Any] = {"out": out, "skip_unknown": skip_unknown, "progress": progress}
+        memory = self.recipe.evaluation.memory_mb * MEGABYTE
+        return predict_many(self.model, self.graph, queries, k=k, known=known, memory=memory, **options)
+
+    def score(self, triples: Triples, unknown: Unknown = "error") -> NDArray[np.float32]:
+        """The score of each labelled triple, in order: ``[n]``. Higher is more plausible.
+
+        Args:
+            triples: in any form that `from_labels` of a graph takes.
+            unknown: a triple with a label that the graph does not have is an ``"error"``, or its score is ``"nan"``.
+        """
+        return score(self.model, self.graph, triples, unknown)
 
     def evaluate(
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from eans.cli.answers import OutOption, QueriesOption, SkipOption, alone, predict_table
 from eans.cli.options import DeviceOption, RunArgument, choose
 from eans.cli.tables import plain_table
 from eans.progress import plain_console
@@ -23,13 +24,21 @@ def predict(
     k: Annotated[int, typer.Option("-k", help="How many.")] = 10,
     known: Annotated[str, typer.Option(help="filter: leave known triples out. mark: keep and mark them.")] = "filter",
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    queries: QueriesOption = None,
+    out: OutOption = None,
+    skip_unknown: SkipOption = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Complete a triple: give two of --head, --relation, --tail."""
+    """Complete a triple, of which two of --head, --relation, --tail are given; or the triples of a table, --queries."""
     from eans.run import Run
 
     choose("--known", known, ("filter", "mark"))
     choose("--format", format, ("table", "csv", "json"))
+    if queries is not None:
+        alone("--queries has the queries", head=head, relation=relation, tail=tail)
+        predict_table(run, device, queries, out, skip_unknown, format, k=k, known=cast("Known", known))
+        return
+    alone("it belongs to --queries", out=out, skip_unknown=skip_unknown or None)
     given = {"head": typed(head), "relation": typed(relation), "tail": typed(tail)}
     predictions = Run.load(run, device).predict(**given, k=k, known=cast("Known", known))
     if format == "csv":

@@ -82,7 +82,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": (
         "cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction",
-        "batch_prediction",
+        "batch_prediction", "similarity", "export",
     ),
     "runs": ("recipes", "listener", "stores", "fitting", "runs", "run", "run_progress", "lifecycle", "api"),
     "tools": ("inspection", "experiments", "comparison", "cli", "__main__"),

@@ -199,7 +199,7 @@ class _Reporter:
             self.told(read, total or 0)
         if self.display is not None:
             rate = read / max(1e-9, time.monotonic() - self.since)
-            self.display.advance("predicting", read, total, f"{rate:,.0f} queries/s")
+            self.display.advance("predicting", read, total, f"{rate:,.0f} queries/s" if read else "")
 
 
 @contextmanager

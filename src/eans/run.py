@@ -13,6 +13,7 @@ from eans.batch_prediction import ManyPredictions, predict_many
 from eans.devices import choose_device
 from eans.errors import UsageError
 from eans.evaluation import Ties, evaluate
+from eans.export import Format, export
 from eans.graph import KnowledgeGraph, Split
 from eans.labelled import Triples
 from eans.models import Model
@@ -20,7 +21,9 @@ from eans.prediction import Known, Predictions, Unknown, predict, score
 from eans.progress import Told
 from eans.queries import QueryTable
 from eans.recipes import Recipe
+from eans.recipes.build import build_loss
 from eans.runs import RunFolder
+from eans.similarity import By, Similar, similar
 
 MEGABYTE = 2**20
 
@@ -97,6 +100,31 @@ class Run:
             unknown: a triple with a label that the graph does not have is an ``"error"``, or its score is ``"nan"``.
         """
         return score(self.model, self.graph, triples, unknown)
+
+    def similar(self, entity: str, k: int = 10, by: By | None = None) -> tuple[Similar, ...]:
+        """The k entities most like one, best first.
+
+        Args:
+            entity: label.
+            k: how many by each measure.
+            by: ``"embedding"``: by their rows of the table, the cosine for models that score by a dot product
+                (DistMult, ComplEx, SimplE, RESCAL) and the Euclidean (L2) distance, negative, for all others.
+                ``"substitution"``: by the substitution score of EANS, for runs that were trained with its loss.
+                None: both, the second where there is one.
+        """
+        return similar(self.model, self.graph, entity, k, by, build_loss(self.recipe).needs_substitution)
+
+    def export(self, out: str | Path, format: Format = "parquet") -> list[Path]:
+        """Write all embeddings with their labels to a folder; returns the files.
+
+        Args:
+            out: the folder, which is made if there is none.
+            format: ``"parquet"``: a file for each table with a column ``label`` and a list column for each part of a
+                row. ``"numpy"``: ``embeddings.npz``, which needs no pickle, and a file of labels for each table.
+                ``"word2vec"``: a file of text for each table, ``.vec``, as gensim reads it.
+        """
+        trained = build_loss(self.recipe).needs_substitution is not None
+        return export(self.model, self.graph, out, format, trained)
 
     def evaluate(
         self,

@@ -114,10 +114,10 @@ class TableReader:
         names = [name.strip().lower() for name in found]
         for column in self.columns:
             if names.count(column) != 1:
-                what = "two columns" if column in names else "no column"
+                what = "are two columns" if column in names else "is no column"
                 near = "" if column in names else did_you_mean(column, names)
                 raise DataError(
-                    f"{self.name}: there is {what} '{column}' among {', '.join(found) or 'none'}{near or ';'} the table"
+                    f"{self.name}: there {what} '{column}' among {', '.join(found) or 'none'}{near or ';'} the table"
                     f" needs a header with {', '.join(self.columns)}"
                 )
         return [names.index(column) for column in self.columns]

@@ -25,62 +25,61 @@ GROUP = 64
 
 
 @inlined
-def _worse(scores, entities, i, j):
-    """Is the member at `i` worse than that at `j`? Of equal scores, the larger id is."""
-    return scores[i] < scores[j] or (scores[i] == scores[j] and entities[i] > entities[j])
+def _worse(score, e, other, o):
+    """Is the first candidate worse than the second? Of equal scores, the larger id is."""
+    return score < other or (score == other and e > o)
 
 
-@compiled
-def _sink(scores, entities, base, size):
-    """Bring the root of a heap of `size` members at `base` to its place."""
-    one, two = uint64(1), uint64(2)
-    place = uint64(0)
+@inlined
+def _sink(scores, entities, base, size, score, e):
+    """Put a candidate into a heap of `size` members at `base` whose root is free."""
+    one, two, place = uint64(1), uint64(2), uint64(0)
     while True:
         child = two * place + one
         if child >= size:
-            return
-        if child + one < size and _worse(scores, entities, base + child + one, base + child):
-            child += one
-        i, j = base + place, base + child
-        if not _worse(scores, entities, j, i):
-            return
-        scores[i], scores[j] = scores[j], scores[i]
-        entities[i], entities[j] = entities[j], entities[i]
+            break
+        c = base + child
+        if child + one < size and _worse(scores[c + one], entities[c + one], scores[c], entities[c]):
+            child, c = child + one, c + one
+        if not _worse(scores[c], entities[c], score, e):
+            break
+        scores[base + place], entities[base + place] = scores[c], entities[c]
         place = child
-
-
-@compiled
-def _offer(scores, entities, base, size, k, score, e, keys, start, stop, num_entities):
-    """Take a candidate into the heap at `base` if it is not known; returns the size of the heap."""
-    if start < stop:
-        wanted = keys[start] - keys[start] % num_entities + e
-        while start < stop:
-            middle = (start + stop) // uint64(2)
-            if keys[middle] == wanted:
-                return size
-            if keys[middle] < wanted:
-                start = middle + uint64(1)
-            else:
-                stop = middle
-    one, two = uint64(1), uint64(2)
-    if size == k:
-        scores[base], entities[base] = score, e
-        _sink(scores, entities, base, size)
-        return size
-    place = size
     scores[base + place], entities[base + place] = score, e
+
+
+@inlined
+def _rise(scores, entities, base, size, score, e):
+    """Add a candidate to a heap of `size` members at `base`."""
+    one, two, place = uint64(1), uint64(2), size
     while place:
         parent = (place - one) // two
-        i, j = base + place, base + parent
-        if not _worse(scores, entities, i, j):
+        p = base + parent
+        if not _worse(score, e, scores[p], entities[p]):
             break
-        scores[i], scores[j] = scores[j], scores[i]
-        entities[i], entities[j] = entities[j], entities[i]
+        scores[base + place], entities[base + place] = scores[p], entities[p]
         place = parent
-    return size + one
+    scores[base + place], entities[base + place] = score, e
 
 
-@compiled
+@inlined
+def _is_known(e, keys, start, stop, num_entities):
+    """Is the entity one of the answers ``keys[start:stop]``?"""
+    if start >= stop:
+        return False
+    wanted = keys[start] - keys[start] % num_entities + e
+    while start < stop:
+        middle = (start + stop) // uint64(2)
+        if keys[middle] < wanted:
+            start = middle + uint64(1)
+        elif keys[middle] > wanted:
+            stop = middle
+        else:
+            return True
+    return False
+
+
+@inlined
 def _finish(scores, entities, base, size, k):
     """Turn the heap into a list of `k`, best first."""
     for place in range(size, k):
@@ -88,10 +87,10 @@ def _finish(scores, entities, base, size, k):
     last = size
     while last > uint64(1):
         last -= uint64(1)
-        i, j = base, base + last
-        scores[i], scores[j] = scores[j], scores[i]
-        entities[i], entities[j] = entities[j], entities[i]
-        _sink(scores, entities, base, last)
+        i = base + last
+        score, e = scores[i], entities[i]
+        scores[i], entities[i] = scores[base], entities[base]
+        _sink(scores, entities, base, last, score, e)
 
 
 @compiled
@@ -114,8 +113,12 @@ def _best_loop(best, entities, nan, k, scores, stride, num_entities, keys, start
                 score = scores[row + e]
                 if score != score:
                     nan[b] = True
-                elif size < size_k or score > best[base]:
-                    size = _offer(best, entities, base, size, size_k, score, e, keys, begin, end, num_entities)
+                elif size < size_k:
+                    if not _is_known(e, keys, begin, end, num_entities):
+                        _rise(best, entities, base, size, score, e)
+                        size += uint64(1)
+                elif score > best[base] and not _is_known(e, keys, begin, end, num_entities):
+                    _sink(best, entities, base, size, score, e)
         _finish(best, entities, base, size, size_k)
 
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def selection_worker(k: int) -> dict[str, Any]:
     from eans import kernels
 
     scores, nothing = torch.randn(WARM, 40_943), torch.zeros(WARM, dtype=torch.int64)
-    ways = {
+    ways: dict[str, Callable[[], object]] = {
         "eans": lambda: kernels.best(scores, k, nothing, nothing, nothing),
         "torch": lambda: torch.topk(scores, k),
     }
@@ -140,22 +141,38 @@ def selection_worker(k: int) -> dict[str, Any]:
     return {"k": k, **found}
 
 
-WORKERS = {"eans": eans_worker, "pykeen": pykeen_worker, "selection": selection_worker}
+Worker = Callable[..., dict[str, Any]]
+WORKERS: dict[str, Worker] = {"eans": eans_worker, "pykeen": pykeen_worker, "selection": selection_worker}
 
 
 def lines(record: dict[str, Any]) -> list[list[str]]:
-    """A header and a row for each measurement."""
-    header = ["model, d = 200", "by", "queries", "ms each", "a million, minutes", "peak MB", "others busy"]
-    names = {"eans": "eans predict", "pykeen 1": "PyKEEN predict_target"}
+    """A header and a row for each measurement; a million queries by the clock, and by processor time on all cores."""
+    threads = record["hardware"]["threads"]
+    header = ["model, d = 200", "by", "queries", "ms each", "processor ms", "a million, minutes"]
+    header += [f"on {threads} idle cores", "peak MB", "others busy"]
     rows = []
     for cell in record["cells"]:
-        way = names.get(
-            cell["library"] if cell["library"] == "eans" else f"pykeen {cell['batch']}", "PyKEEN predict_t, topk"
-        )
-        each = cell["seconds"] / cell["queries"]
-        numbers = [f"{cell['queries']:,}", f"{1e3 * each:.2f}", f"{1e6 * each / 60:,.0f}", f"{cell['peak_mb']:,}"]
+        single = cell.get("batch") == 1
+        way = "eans" if cell["library"] == "eans" else f"PyKEEN {'predict_target' if single else 'predict_t, topk'}"
+        each, work = (1e3 * cell[name] / cell["queries"] for name in ("seconds", "cpu_seconds"))
+        minutes = [f"{1e3 * value / 60:,.1f}" for value in (each, work / threads)]
+        numbers = [f"{cell['queries']:,}", f"{each:.2f}", f"{work:.2f}", *minutes, f"{cell['peak_mb']:,}"]
         rows.append([cell["model"], way, *numbers, f"{cell['others_busy']:.1f}"])
     return [header, *rows]
+
+
+def page(record: dict[str, Any]) -> str:
+    """The section of docs/explanation/performance.md."""
+    header, *rows = lines(record)
+    marks = ["---" if place < 2 else "---:" for place in range(len(header))]
+    body = "\n".join(f"| {' | '.join(cells)} |" for cells in (header, *rows)).split("\n", 1)
+    origin = f"{record['hardware']['name']}; commit `{record['commit'][:12]}`, {record['date'][:10]}."
+    chosen = " and ".join(
+        f"{cell['eans_us']:.0f} us for k = {cell['k']} (`torch.topk`: {cell['torch_us']:.0f})"
+        for cell in record["selection"]
+    )
+    found = f"{body[0]}\n|{'|'.join(marks)}|\n{body[1]}"
+    return f"{origin}\n\n{found}\n\nOf that, selecting the best of 40,943 scores takes {chosen}."
 
 
 def main() -> None:

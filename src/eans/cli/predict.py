@@ -29,7 +29,7 @@ def predict(
     skip_unknown: SkipOption = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Complete a triple, of which two of --head, --relation, --tail are given; or the triples of a table, --queries."""
+    """Complete a triple: give two of --head, --relation, --tail. Or many of them: give a table, --queries."""
     from eans.run import Run
 
     choose("--known", known, ("filter", "mark"))

@@ -33,9 +33,9 @@ FILE = RECORDS / "prediction.json"
 K, DIM, WARM = 10, 200, 1024
 # (model, queries of eans, of PyKEEN one at a time, of PyKEEN in batches, queries in each of these)
 CELLS = [
-    ("rotate", (10_000, 40_000), 48, 256, 8),
+    ("rotate", (10_000, 40_000), 32, 128, 8),
     ("transe", (40_000,), 48, 512, 16),
-    ("distmult", (40_000,), 256, 4096, 256),
+    ("distmult", (40_000,), 96, 2048, 32),
 ]
 SELECTION = (10, 100)
 

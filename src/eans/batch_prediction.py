@@ -49,7 +49,7 @@ class ManyPredictions:
         answers: how many rows they have: up to k each.
         skipped: how many were left out because the graph does not have one of their labels.
         first_skipped: where the first of these is, and why, in words.
-        table: the answers, an ``pyarrow.Table``; None where they were written to a file. Its columns: ``query``, the
+        table: the answers, a ``pyarrow.Table``; None where they were written to a file. Its columns: ``query``, the
             row of the query, counted from 0 (rows that were left out count); ``rank`` from 1; ``head``, ``relation``,
             ``tail``; ``score``; and ``known``, whether the graph holds the triple already.
     """

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from eans._version import __version__
-from eans.cli import compare, data, evaluate, inspect, moved, predict, recipes, report, similar, train, verify
+from eans.cli import compare, data, evaluate, export, inspect, moved, predict, recipes, report, similar, train, verify
 from eans.commands import execute
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-commands = (train.train, compare.compare, evaluate.evaluate, predict.predict, similar.similar, similar.export)
+commands = (train.train, compare.compare, evaluate.evaluate, predict.predict, similar.similar, export.export)
 for command in (*commands, verify.verify):
     app.command()(command)
 app.command(context_settings=moved.ANYTHING)(report.report)

@@ -1,10 +1,9 @@
-"""``eans similar`` and ``eans export``: embeddings, looked at and taken elsewhere."""
+"""``eans similar``."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from json import dumps
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -15,7 +14,6 @@ from eans.progress import plain_console
 from eans.streams import typed
 
 if TYPE_CHECKING:
-    from eans.export import Format
     from eans.similarity import By
 
 
@@ -50,18 +48,3 @@ def similar(
         for rank, row in enumerate(rows, 1):
             table.add_row(str(rank), row.entity, f"{row.score:.3f}")
         plain_console().print(table)
-
-
-def export(
-    run: RunArgument,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")],
-    format: Annotated[str, typer.Option(help="parquet, numpy or word2vec.")] = "parquet",
-    device: DeviceOption = "auto",
-) -> None:
-    """Write all embeddings with their labels to files that other programs read."""
-    from eans.export import FORMATS
-    from eans.run import Run
-
-    choose("--format", format, FORMATS)
-    for path in Run.load(run, device).export(out, cast("Format", format)):
-        plain_console().print(str(path), soft_wrap=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import cpu_report
+from benchmarks import cpu_report, prediction
 from benchmarks.cells import RECORDS, negatives_of, published, read_records, recipe_of
 from benchmarks.gpu_targets import TARGETS
 from benchmarks.plots import FIGURES, TITLES, sweep
@@ -326,6 +326,7 @@ SECTIONS: dict[str, Section] = {
     "quality": Section("fast.jsonl", None, quality, f"{GPU} --only quality --runs RECIPE..."),
     "cpu-origin": Section("cpu-speed.json", None, cpu_report.origin, CPU),
     **{f"cpu-{name}": Section("cpu-speed.json", None, table, CPU) for name, table in cpu_report.TABLES.items()},
+    "prediction": Section("prediction.json", None, prediction.page, "python -m benchmarks.prediction"),
 }
 # Figures stand under the section they show.
 DRAWN = {

@@ -72,15 +72,18 @@ def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
 LAYERS: dict[str, tuple[str, ...]] = {
     "basics": (
         "_version", "errors", "phases", "shapes", "signals", "types", "arguments", "options", "progress", "streams",
-        "commands", "files", "figures", "pages",
+        "commands", "files", "figures", "pages", "table_files",
     ),
     "computation": ("kernels", "optimizer", "ordering", "devices"),
     "graphs": (
         "labelled", "vocabulary", "triple_index", "graph", "relation_patterns", "weights", "batches", "data",
-        "splitting", "manifest", "tensor_files",
+        "splitting", "manifest", "tensor_files", "queries",
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
-    "training": ("cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction"),
+    "training": (
+        "cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction",
+        "batch_prediction", "similarity", "export",
+    ),
     "runs": (
         *("recipes", "listener", "stores", "fitting", "run_shapes", "runs", "run", "run_progress", "lifecycle", "api"),
     ),

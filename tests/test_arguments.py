@@ -43,6 +43,10 @@ ARGUMENTS = {
     "resume": "path device listener test progress",
     "Run.load": "path device",
     "Run.predict": NAMES,
+    "Run.predict_many": "queries k known out skip_unknown",
+    "Run.score": "triples unknown",
+    "Run.similar": "entity k by",
+    "Run.export": "out format",
     "Run.evaluate": "split ties progress",
     "load": "name_or_path download strict progress report labels",
     "evaluate": "model graph splits ties limit memory progress",
@@ -113,6 +117,10 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Callable[
         "Run.load": (eans.Run.load, {"path": folder}),
         "Run.predict": (run.predict, query),
         "Run.save": (run.save, {"out": folder.parent / "saved"}),
+        "Run.predict_many": (run.predict_many, {"queries": [("e1", "plus1", None)], "progress": False}),
+        "Run.score": (run.score, {"triples": [("e1", "plus1", "e2")]}),
+        "Run.similar": (run.similar, {"entity": "e1"}),
+        "Run.export": (run.export, {"out": folder.parent / "embeddings"}),
         "Run.evaluate": (run.evaluate, {}),
         "load": (eans.load, {"name_or_path": folder_of_graph, "download": False, "report": print}),
         "evaluate": (eans.evaluate, trained),
@@ -198,7 +206,8 @@ def test_the_table_has_every_function(calls: Any) -> None:
     registries = {"LOSSES", "MODELS", "PENALTIES", "SAMPLERS"}
     others = {*registries, "Loss", "Objective", "Sampler", "Term", "Trainer", "Recipe", "datasets", "__version__"}
     errors = {"DataError", "EansError", "EansWarning", "RunError", "UsageError"}
-    returned = {"Comparison", "Description", "Inspection", "Listener", "Measurement", "Prediction", "Predictions"}
+    returned = {"Comparison", "Description", "Inspection", "Listener", "ManyPredictions", "Measurement", "Prediction"}
+    returned |= {"Predictions", "Similar"}
     assert set(eans.__all__) == tested | others | errors | returned
 
 

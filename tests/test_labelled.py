@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import eans
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph
-from eans.labelled import labelled
+from eans.labelled import labelled, partly_labelled
 
 ROWS = [("1", "0", "2"), ("2", "0", "7"), ("7", "3", "1")]
 INTEGERS = np.array([[1, 0, 2], [2, 0, 7], [7, 3, 1]])
@@ -52,6 +52,8 @@ def columns(rows: list[tuple[str, ...]]) -> list[list[str]]:
 
 HEADS, RELATIONS, TAILS = columns(ROWS)
 FORMS: dict[str, Callable[[], Any]] = {
+    "Arrow table": lambda: pa.table({"tail": TAILS, "weight": [1.0] * 3, "head": HEADS, "relation": RELATIONS}),
+    "Arrow batch": lambda: pa.record_batch([HEADS, RELATIONS, TAILS], ["a", "b", "c"]),
     "tuples": lambda: ROWS,
     "lists": lambda: [list(row) for row in ROWS],
     "named tuples": lambda: [Row(*row) for row in ROWS],
@@ -70,7 +72,6 @@ FORMS: dict[str, Callable[[], Any]] = {
     "frame, any order": lambda: Frame(weight=HEADS, tail=TAILS, Head=HEADS, relation=RELATIONS),
     "frame, subject": lambda: Frame(object=TAILS, predicate=RELATIONS, subject=HEADS),
     "frame, letters": lambda: Frame(h=HEADS, t=TAILS, r=RELATIONS),
-    "table of Arrow": lambda: pyarrow.table({"weight": HEADS, "tail": TAILS, "head": HEADS, "relation": RELATIONS}),
     "frame, other names": lambda: Frame(a=HEADS, b=RELATIONS, c=TAILS),
 }
 
@@ -173,6 +174,21 @@ def test_whatever_is_given_is_read_or_one_line(rows: list[Any]) -> None:
         assert message.startswith("triples, row ") and "\n" not in message  # noqa: PT018
     else:
         assert found == [tuple(str(part) for part in row) for row in rows]
+
+
+def test_parts_may_be_missing() -> None:
+    rows = [("a", "r", None), (None, "r", 7), ("a", "", "b"), (float("nan"), None, "b")]
+    expected = [("a", "r", None), (None, "r", "7"), ("a", None, "b"), (None, None, "b")]
+    assert list(partly_labelled(rows, "queries")) == expected
+    columns = [list(column) for column in zip(*expected, strict=True)]
+    arrow = pa.table(dict(zip(("head", "relation", "tail"), columns, strict=True)))
+    assert list(partly_labelled(arrow, "queries")) == expected
+    pandas = pytest.importorskip("pandas")
+    assert list(partly_labelled(pandas.DataFrame(rows), "queries")) == expected
+    with pytest.raises(UsageError, match=r"^queries, row 1: expected three labels, head, relation and tail, got 2"):
+        list(partly_labelled([rows[0], ("a", "r")], "queries"))
+    with pytest.raises(UsageError, match=r"^queries, row 0: the relation 1.5 is of type float"):
+        list(partly_labelled([("a", 1.5, None)], "queries"))
 
 
 def test_unknown_labels_name_the_row() -> None:

@@ -123,6 +123,14 @@ def records(tmp_path: Path) -> Path:
         "sweep": [{"model": "transe", "queries": 1, "size": [50, 128, 1], "eans": 2.0, "reference": 3.0, "eager": 4.0}],
     }  # fmt: skip
     (tmp_path / "cpu-speed.json").write_text(json.dumps(cpu))
+    cell = {"model": "rotate", "queries": 2000, "seconds": 2.0, "cpu_seconds": 1.5, "peak_mb": 1234, "others_busy": 0.5}
+    predictions = {
+        **ABOUT,
+        "hardware": {"name": "2 x CPU", "threads": 2},
+        "cells": [{**cell, "library": "eans"}, *({**cell, "library": "pykeen", "batch": batch} for batch in (1, 8))],
+        "selection": [{"k": 10, "eans_us": 9.0, "torch_us": 40.4}],
+    }
+    (tmp_path / "prediction.json").write_text(json.dumps(predictions))
     return tmp_path
 
 
@@ -190,6 +198,16 @@ def records(tmp_path: Path) -> Path:
         ("cpu-ranking", ["| rotate d=200 | 80.0 | 8.0 |"]),
         ("cpu-ranking-memory", ["| rotate d=200 | 800 | 6400 | 8.0x | 4x | met |"]),
         ("cpu-first-step", ["| fb15k-237/transe/adv | 9.0 | 3.0 | 4 s | met |"]),
+        (
+            "prediction",
+            [
+                "2 x CPU; commit `0123456789ab`, 2026-01-02.",
+                "| rotate | eans | 2,000 | 1.00 | 0.75 | 16.7 | 6.2 | 1,234 | 0.5 |",
+                "| rotate | PyKEEN predict_target | 2,000 |",
+                "| rotate | PyKEEN predict_t, topk | 2,000 |",
+                "takes 9 us for k = 10 (`torch.topk`: 40).",
+            ],
+        ),
         ("cpu-sweep", ["| transe | 1 | 50 | 1 | 128 | 2.00 | 3.00 | 4.00 | 2.0x | 1x | met |"]),
     ],
 )

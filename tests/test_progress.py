@@ -97,6 +97,15 @@ def test_a_line_says_how_long_the_rest_takes() -> None:
     assert all(re.fullmatch(r"ranking test 50 %  \d\.\d s left", line) for line in lines(stream))
 
 
+def test_a_task_whose_end_nobody_knows_counts() -> None:
+    stream = io.StringIO()
+    with Display(stream, interval=60) as display:
+        display.advance("predicting", 1200, None, "300 queries/s")
+        assert display.status() == "predicting 1,200  300 queries/s"
+        display.advance("predicting", 1300, 1300)
+        assert display.status() == ""
+
+
 def test_a_phase_inside_a_task_is_named() -> None:
     stream = io.StringIO()
     with Display(stream, QUICK) as display, told_to(display.phase):

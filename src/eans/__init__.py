@@ -16,6 +16,7 @@ from eans._version import __version__
 
 if TYPE_CHECKING:
     from eans.api import resume, train
+    from eans.batch_prediction import ManyPredictions
     from eans.comparison import Comparison, compare
     from eans.data import datasets, load
     from eans.description import Description, describe
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from eans.recipes import Recipe
     from eans.run import Run
     from eans.samplers import SAMPLERS, Sampler
+    from eans.similarity import Similar
     from eans.splitting import split
     from eans.training import Trainer
     from eans.tuning import tune
@@ -46,6 +48,7 @@ if "torch" not in sys.modules:
 # Names are imported when first used, so that `import eans` and the command line start without loading PyTorch.
 _HOMES = {
     "eans.api": ("resume", "train"),
+    "eans.batch_prediction": ("ManyPredictions",),
     "eans.comparison": ("Comparison", "compare"),
     "eans.data": ("datasets", "load"),
     "eans.description": ("Description", "describe"),
@@ -63,6 +66,7 @@ _HOMES = {
     "eans.recipes": ("Recipe",),
     "eans.run": ("Run",),
     "eans.samplers": ("SAMPLERS", "Sampler"),
+    "eans.similarity": ("Similar",),
     "eans.splitting": ("split",),
     "eans.training": ("Trainer",),
     "eans.tuning": ("tune",),
@@ -83,6 +87,7 @@ __all__ = [
     "KnowledgeGraph",
     "Listener",
     "Loss",
+    "ManyPredictions",
     "Measurement",
     "Metrics",
     "Model",
@@ -94,6 +99,7 @@ __all__ = [
     "Run",
     "RunError",
     "Sampler",
+    "Similar",
     "Term",
     "Trainer",
     "TripleIndex",

@@ -96,9 +96,9 @@ class KnowledgeGraph:
 
         Args:
             train, valid, test: each a list, generator or other iterable of triples, a NumPy array ``[n, 3]``, or a data
-                frame of pandas or polars: by its columns head, relation, tail (or subject, predicate, object, or h, r,
-                t, or s, p, o, or source, relation, target), or its three columns in this order. An integer is the label
-                of its decimal text: ``7`` and ``"7"`` are one entity.
+                frame of pandas or polars or an Arrow table: by its columns head, relation, tail (or subject, predicate,
+                object, or h, r, t, or s, p, o, or source, relation, target), or its three columns in this order. An
+                integer is the label of its decimal text: ``7`` and ``"7"`` are one entity.
             name: what to call the graph.
         """
         entities: dict[str, int] = {}
@@ -121,16 +121,17 @@ class KnowledgeGraph:
         triples: Tensor = getattr(self, choice("split", split, SPLITS))
         return triples
 
-    def ids(self, triples: Triples) -> Tensor:
+    def ids(self, triples: Triples, missing: bool = False) -> Tensor:
         """The ids of labelled triples, int64 ``[n, 3]``; a label that the graph does not have is a `UsageError`.
 
         Args:
             triples: in any form that `from_labels` takes.
+            missing: give such a label the id -1 instead.
         """
         asked = list(zip(*labelled(triples), strict=True)) or [(), (), ()]
         vocabularies = (self.entities, self.relations, self.entities)
         ids = torch.stack([known.ids_of(labels) for known, labels in zip(vocabularies, asked, strict=True)], dim=1)
-        if bool((ids < 0).any()):
+        if not missing and bool((ids < 0).any()):
             row, part = torch.nonzero(ids < 0)[0].tolist()
             known, label = vocabularies[part], asked[part][row]
             raise UsageError(f"triples, row {row}: unknown {known.kind} {shown(label)}{known.nearest(label)}")

@@ -1,6 +1,6 @@
 """Labelled triples from what people have them in: lists, generators, NumPy arrays, data frames, tables of Arrow.
 
-A frame is recognised by what it can do, columns by name: neither pandas nor polars is imported.
+A frame is recognised by what it can do, columns by name: neither pandas, polars nor pyarrow is imported.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from eans.errors import UsageError
 
 Labelled = tuple[str, str, str]
+Partly = tuple[str | None, str | None, str | None]
 
 
 class Array(Protocol):
@@ -67,6 +68,17 @@ def labelled(triples: object, what: str = "triples") -> Iterator[Labelled]:
         yield _converted(triple, f"{what}, row {number}")
 
 
+def partly_labelled(triples: object, what: str) -> Iterator[Partly]:
+    """As `labelled`, where each part may be missing: None, an empty text, or what a data frame has instead."""
+    for number, triple in enumerate(_rows(triples, what)):
+        where = f"{what}, row {number}"
+        head, relation, tail = (
+            None if _is_missing(part) else _label(part, name, where)
+            for part, name in zip(_three(triple, where), COLUMNS, strict=True)
+        )
+        yield head, relation, tail
+
+
 def _rows(triples: Any, what: str) -> Iterable[Any]:
     if isinstance(triples, (str, bytes, PurePath)):
         raise UsageError(f"{what}: expected triples, got {triples!r}; a folder of files is opened with eans.load(...)")
@@ -107,6 +119,13 @@ def _reader(column: Any) -> Callable[[], list[Any]] | None:
 
 
 def _converted(triple: Any, where: str) -> Labelled:
+    parts = zip(_three(triple, where), COLUMNS, strict=True)
+    head, relation, tail = (_label(part, name, where) for part, name in parts)
+    return head, relation, tail
+
+
+def _three(triple: Any, where: str) -> Sequence[Any]:
+    """A row, if it has three parts."""
     if hasattr(triple, "tolist"):
         triple = triple.tolist()
     if isinstance(triple, (str, bytes)) or not isinstance(triple, Sequence):
@@ -115,8 +134,13 @@ def _converted(triple: Any, where: str) -> Labelled:
         raise UsageError(
             f"{where}: expected three labels, head, relation and tail, got {len(triple)}: {_shown(triple)}"
         )
-    head, relation, tail = (_label(part, name, where) for part, name in zip(triple, COLUMNS, strict=True))
-    return head, relation, tail
+    return triple
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, (str, float)):
+        return value == "" or value != value
+    return value is None or type(value).__name__ in MISSING
 
 
 def _label(value: Any, name: str, where: str) -> str:
@@ -124,11 +148,12 @@ def _label(value: Any, name: str, where: str) -> str:
         return str(value)
     if isinstance(value, Integral) and not isinstance(value, bool):
         return str(int(value))
-    kind, is_float = type(value).__name__, isinstance(value, float)
-    if value is None or isinstance(value, str) or kind in MISSING or (is_float and value != value):
+    if _is_missing(value):
         raise UsageError(f"{where}: the {name} is missing ({value!r}); fill it in or drop the row")
-    reason = "; a column of integers turns into floats where one is missing" if is_float else ""
-    raise UsageError(f"{where}: the {name} {_shown(value)} is of type {kind}, not a string or an integer{reason}")
+    reason = "; a column of integers turns into floats where one is missing" if isinstance(value, float) else ""
+    raise UsageError(
+        f"{where}: the {name} {_shown(value)} is of type {type(value).__name__}, not a string or an integer{reason}"
+    )
 
 
 def _shown(value: object, limit: int = 80) -> str:

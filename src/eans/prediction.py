@@ -9,16 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eans.arguments import choice, whole
 from eans.errors import RunError, UsageError
 from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph
+from eans.labelled import Triples
 from eans.models import Model
 from eans.models.arguments import require_graph
+from eans.models.base import RELATION_NUMBERS
 
 Known = Literal["filter", "mark"]
 KNOWN: tuple[Known, ...] = ("filter", "mark")
+Unknown = Literal["error", "nan"]
+UNKNOWN: tuple[Unknown, ...] = ("error", "nan")
 COLUMNS = ("head", "relation", "tail", "score", "known")
 
 
@@ -145,3 +151,21 @@ def predict(
         rows.append(Prediction(*labels, score, bool(is_known[index])))
     entities, relations = {label for row in rows for label in (row.head, row.tail)}, {row.relation for row in rows}
     return Predictions(target, tuple(rows), graph.names_of(entities, relations))
+
+
+def score(model: Model, graph: KnowledgeGraph, triples: Triples, unknown: Unknown = "error") -> NDArray[np.float32]:
+    """The score of each labelled triple, in order: ``[n]``; see `Run.score`.
+
+    With reciprocal relations it is that of the tail query.
+    """
+    require_graph(model, graph)
+    ids = graph.ids(triples, missing=choice("unknown", unknown, UNKNOWN) == "nan")
+    here = (ids >= 0).all(1)
+    rows = max(1, RELATION_NUMBERS // max(2 * model.entity.shape[1], model.relation.shape[1], model.layer_numbers))
+    scores = torch.full((len(ids),), torch.nan)
+    with torch.no_grad():
+        parts = [model.score(part.to(model.entity.device)).float().cpu() for part in torch.split(ids[here], rows)]
+    scores[here] = torch.cat(parts) if parts else torch.empty(0)
+    if bool(torch.isnan(scores[here]).any()):
+        raise RunError("the model scores NaN, so triples cannot be told apart; its training has diverged")
+    return scores.numpy()

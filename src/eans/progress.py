@@ -80,14 +80,14 @@ class Task:
 
     Attributes:
         name: what it is called.
-        total, done: how much there is, and how much of it is done.
+        total, done: how much there is, None where nobody knows, and how much of it is done.
         note: what else there is to say about it.
         steps: it counts steps, which lines show as they are; anything else is a percentage there.
         since, first: from when on speed is measured, and what had been done by then.
     """
 
     name: str
-    total: int
+    total: int | None
     done: int
     note: str
     steps: bool
@@ -96,6 +96,8 @@ class Task:
 
     def line(self, now: float, with_rest: bool) -> str:
         """The task in a few words, with the time that the rest takes if that is known and wanted."""
+        if self.total is None:
+            return "  ".join([f"{self.name} {self.done:,}", *([self.note] if self.note else [])])
         done = f"step {self.done:,}/{self.total:,}" if self.steps else f"{self.name} {100 * self.done // self.total} %"
         parts = [done, *([self.note] if self.note else [])]
         if with_rest and self.first < self.done < self.total:
@@ -198,7 +200,7 @@ class Display:
         except (BrokenPipeError, ValueError):
             self.stream = None
 
-    def advance(self, name: str, done: int, total: int, note: str = "", steps: bool = False) -> None:
+    def advance(self, name: str, done: int, total: int | None, note: str = "", steps: bool = False) -> None:
         """Say how far a task is; it begins with the first such call and ends when all is done."""
         if self._failure is not None:
             raise self._failure
@@ -211,7 +213,7 @@ class Display:
             task.done, task.total, task.note = done, total, note
             if self._bar is not None:
                 self._bar.update(self._bars[name], completed=done, total=total, note=note)
-            if done >= total:
+            if total is not None and done >= total:
                 self._end(name)
 
     def time_from_here(self, name: str) -> None:

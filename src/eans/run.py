@@ -6,17 +6,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from eans.batch_prediction import ManyPredictions, predict_many
 from eans.devices import choose_device
 from eans.errors import UsageError
 from eans.evaluation import Ties, evaluate
+from eans.export import Format, export
 from eans.files import as_path
 from eans.graph import KnowledgeGraph, Split
 from eans.labelled import Triples
 from eans.models import Model
-from eans.prediction import Known, Predictions, predict
+from eans.prediction import Known, Predictions, Unknown, predict, score
 from eans.progress import Told
+from eans.queries import QueryTable
 from eans.recipes import Recipe
+from eans.recipes.build import build_loss
 from eans.runs import RunFolder
+from eans.similarity import By, Similar, similar
 
 MEGABYTE = 2**20
 
@@ -69,6 +77,65 @@ class Run:
     ) -> Predictions:
         """The k best completions of a triple of which two parts are given; see `eans.predict`."""
         return predict(self.model, self.graph, head=head, relation=relation, tail=tail, k=k, known=known)
+
+    def predict_many(
+        self,
+        queries: QueryTable,
+        k: int = 10,
+        known: Known = "filter",
+        out: str | Path | None = None,
+        skip_unknown: bool = False,
+        progress: bool | Told = True,
+    ) -> ManyPredictions:
+        """The k best completions of each of many queries.
+
+        Args:
+            queries: rows of head, relation and tail, of which one is empty (None, or an empty text) and predicted: a
+                file (CSV, TSV, JSON lines or Parquet by its ending), or what `from_labels` of a graph takes.
+            k, known: as of `predict`.
+            out: file to write the answers to while the next are computed, of a kind as its ending says; None: they are
+                the ``table`` of what is returned.
+            skip_unknown: leave out queries with labels that the graph does not have, and count them; otherwise the
+                first one is an error.
+            progress: as of `evaluate`.
+        """
+        options: dict[str, Any] = {"out": out, "skip_unknown": skip_unknown, "progress": progress}
+        memory = self.recipe.evaluation.memory_mb * MEGABYTE
+        return predict_many(self.model, self.graph, queries, k=k, known=known, memory=memory, **options)
+
+    def score(self, triples: Triples, unknown: Unknown = "error") -> NDArray[np.float32]:
+        """The score of each labelled triple, in order: ``[n]``. Higher is more plausible.
+
+        Args:
+            triples: in any form that `from_labels` of a graph takes.
+            unknown: a triple with a label that the graph does not have is an ``"error"``, or its score is ``"nan"``.
+        """
+        return score(self.model, self.graph, triples, unknown)
+
+    def similar(self, entity: str, k: int = 10, by: By | None = None) -> tuple[Similar, ...]:
+        """The k entities most like one, best first.
+
+        Args:
+            entity: label.
+            k: how many by each measure.
+            by: ``"embedding"``: by their rows of the table, the cosine for models that score by a dot product
+                (DistMult, ComplEx, SimplE, RESCAL) and the Euclidean (L2) distance, negative, for all others.
+                ``"substitution"``: by the substitution score of EANS, for runs that were trained with its loss.
+                None: both, the second where there is one.
+        """
+        return similar(self.model, self.graph, entity, k, by, build_loss(self.recipe).needs_substitution)
+
+    def export(self, out: str | Path, format: Format = "parquet") -> list[Path]:
+        """Write all embeddings with their labels to a folder; returns the files.
+
+        Args:
+            out: the folder, which is made if there is none.
+            format: ``"parquet"``: a file for each table with a column ``label`` and a list column for each part of a
+                row. ``"numpy"``: ``embeddings.npz``, which needs no pickle, and a file of labels for each table.
+                ``"word2vec"``: a file of text for each table, ``.vec``, as gensim reads it.
+        """
+        trained = build_loss(self.recipe).needs_substitution is not None
+        return export(self.model, self.graph, out, format, trained)
 
     def evaluate(
         self,

@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from eans._version import __version__
-from eans.cli import compare, data, evaluate, inspect, moved, predict, recipes, report, train, tune, verify
+from eans.cli import (
+    compare,
+    data,
+    evaluate,
+    export,
+    inspect,
+    moved,
+    predict,
+    recipes,
+    report,
+    similar,
+    train,
+    tune,
+    verify,
+)
 from eans.commands import execute
 
 app = typer.Typer(
@@ -29,7 +43,8 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-for command in (train.train, tune.tune, compare.compare, evaluate.evaluate, predict.predict, verify.verify):
+commands = (train.train, tune.tune, compare.compare, evaluate.evaluate, predict.predict, similar.similar, export.export)
+for command in (*commands, verify.verify):
     app.command()(command)
 app.command(context_settings=moved.ANYTHING)(report.report)
 app.command(hidden=True, add_help_option=False, context_settings=moved.ANYTHING)(moved.reproduce)

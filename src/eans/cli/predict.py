@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from eans.cli.answers import OutOption, QueriesOption, SkipOption, alone, predict_table
 from eans.cli.graphs import warn
 from eans.cli.options import DeviceOption, LabelsOption, RunArgument, choose
 from eans.cli.tables import plain_table
@@ -25,15 +26,24 @@ def predict(
     k: Annotated[int, typer.Option("-k", help="How many.")] = 10,
     known: Annotated[str, typer.Option(help="filter: leave known triples out. mark: keep and mark them.")] = "filter",
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    queries: QueriesOption = None,
+    out: OutOption = None,
+    skip_unknown: SkipOption = False,
     labels: LabelsOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Complete a triple: give two of --head, --relation, --tail."""
+    """Complete a triple: give two of --head, --relation, --tail. Or many of them: give a table, --queries."""
     from eans.data.names import name_graph
     from eans.run import Run
 
     choose("--known", known, ("filter", "mark"))
     choose("--format", format, ("table", "csv", "json"))
+    if queries is not None:
+        alone("--queries has the queries", head=head, relation=relation, tail=tail)
+        alone("answers to --queries have labels and no names", labels=labels)
+        predict_table(run, device, queries, out, skip_unknown, format, k=k, known=cast("Known", known))
+        return
+    alone("it belongs to --queries", out=out, skip_unknown=skip_unknown or None)
     given = {"head": typed(head), "relation": typed(relation), "tail": typed(tail)}
     trained = Run.load(run, device)
     if labels:

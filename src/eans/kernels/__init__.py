@@ -23,6 +23,7 @@ from eans.kernels.log_sigmoid import loss_terms, negative_loss, negative_shares
 from eans.kernels.matmul import products
 from eans.kernels.rank import Counts, compare_all, count_better
 from eans.kernels.sampling import label, pick, redraw, repeats, step_along, take
+from eans.kernels.selection import Best, best
 from eans.kernels.softmax import softmax_nll
 from eans.kernels.switch import choose, chosen, current, functions, register, small_operations
 from eans.kernels.tables import gather, half_products, sum_abs_cubed, sum_moduli_cubed
@@ -31,9 +32,11 @@ from eans.kernels.vectors import compare_rows, complex_product, project
 
 __all__ = [
     "COMPARISONS",
+    "Best",
     "Comparison",
     "Counts",
     "UpdateKernels",
+    "best",
     "choose",
     "chosen",
     "compare",

@@ -16,6 +16,7 @@ class ComplEx(Model):
     entity_width = 2
     relation_width = 2
     candidate_width = 2
+    entity_names = relation_names = ("re", "im")
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
         return Query(complex_product(anchor, relation, conjugate_right=side == "head"))

@@ -42,6 +42,8 @@ class Parameters(nn.Module):
     comparison: ClassVar[kernels.Comparison]
     entity_width: ClassVar[int] = 1
     relation_width: ClassVar[int] = 1
+    entity_names: ClassVar[tuple[str, ...]] = ("vector",)  # of the parts of an entity row, which are equally wide
+    relation_names: ClassVar[tuple[str, ...]] = ("vector",)
     candidate_width: ClassVar[int] = 1  # leading columns of an entity row (in units of dim) that are compared
     vocabulary: str = ""  # `KnowledgeGraph.vocabulary_sha256` of the graph it was built for; empty if for none
     offset: float = 0.0  # added to every score
@@ -111,6 +113,20 @@ class Parameters(nn.Module):
     def relation_columns(self) -> int:
         """G, the numbers of a relation row; a model whose rows are no multiple of `dim` says so here."""
         return self.relation_width * self.dim
+
+    def entity_parts(self) -> dict[str, int]:
+        """What an entity row is made of, by name, with the width of each part: what exported files call them."""
+        columns = self.entity_columns() - self.entity_bias
+        parts = dict.fromkeys(self.entity_names, columns // len(self.entity_names))
+        return {**parts, "bias": 1} if self.entity_bias else parts
+
+    def relation_parts(self) -> dict[str, int]:
+        """As `entity_parts`, of a relation row."""
+        return dict.fromkeys(self.relation_names, self.relation_columns() // len(self.relation_names))
+
+    def relation_values(self, rows: Tensor) -> Tensor:
+        """Relation rows ``[B, G]`` in the units of the score's formula: ``[B, G]``."""
+        return rows
 
     @classmethod
     def default_margin(cls) -> float:

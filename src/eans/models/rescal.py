@@ -17,6 +17,7 @@ class RESCAL(Model):
 
     comparison = "dot"
     linear_in_relation = True
+    relation_names = ("matrix",)
 
     def relation_columns(self) -> int:
         return self.dim * self.dim

@@ -21,8 +21,13 @@ class RotatE(Model):
     comparison = "modulus"
     entity_width = 2
     candidate_width = 2
+    entity_names, relation_names = ("re", "im"), ("angle",)
+
+    def relation_values(self, rows: Tensor) -> Tensor:
+        """The angles ``theta``."""
+        return rows * (math.pi / self.init_range)
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Query:
-        angle = relation * (math.pi / self.init_range)
+        angle = self.relation_values(relation)
         rotation = torch.cat([torch.cos(angle), torch.sin(angle)], dim=-1)
         return Query(complex_product(anchor, rotation, conjugate_right=side == "head"))

@@ -21,6 +21,7 @@ class SimplE(Multilinear):
     entity_width = 2
     relation_width = 2
     candidate_width = 2
+    entity_names, relation_names = ("head", "tail"), ("vector", "inverse")
 
     @classmethod
     def default_range(cls, dim: int, margin: float = 9.0) -> float:

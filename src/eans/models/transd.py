@@ -29,6 +29,7 @@ class TransD(Model):
     comparison = "l1"
     entity_width = 2
     relation_width = 2
+    entity_names = relation_names = ("vector", "projection")
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ class TransH(ProjectedModel):
 
     comparison = "l1"
     relation_width = 2
+    relation_names = ("vector", "normal")
 
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
         """Entity rows ``[..., d]`` on the hyperplane with unit normal `shift` ``[..., d]``."""

@@ -55,6 +55,9 @@ class TransR(ProjectedModel):
     def relation_columns(self) -> int:
         return self.relation_dim * (1 + self.dim)
 
+    def relation_parts(self) -> dict[str, int]:
+        return {"vector": self.relation_dim, "matrix": self.relation_dim * self.dim}
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         super().reset_parameters(generator)
         with torch.no_grad():

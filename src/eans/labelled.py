@@ -5,12 +5,13 @@ A frame is recognised by what it can do, columns by name: neither pandas nor pol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import PurePath
 from typing import Any, Protocol
 
-from eans.errors import UsageError
+from eans.arguments import shown
+from eans.errors import UsageError, did_you_mean
 
 Labelled = tuple[str, str, str]
 
@@ -35,15 +36,24 @@ class Frame(Protocol):
 
 Triples = Iterable[Sequence[str | int]] | Array | Frame
 
-COLUMNS = ("head", "relation", "tail")
+PARTS = ("head", "relation", "tail")
+OPTIONAL = ("weight", "time")
 # What the three columns may be called.
 NAMES = (
-    COLUMNS,
+    PARTS,
     ("subject", "predicate", "object"),
     ("h", "r", "t"),
     ("s", "p", "o"),
     ("source", "relation", "target"),
 )
+# What each of them may be called if all three are found so.
+PART_NAMES = {
+    "head": {*("head", "h", "head_id", "subject", "subj", "s", "source", "src", "from", "start", "entity1")},
+    "relation": {
+        *("relation", "rel", "r", "relation_id", "relation_type", "predicate", "pred", "p", "property", "edge", "type"),
+    },
+    "tail": {*("tail", "t", "tail_id", "object", "obj", "o", "target", "tgt", "to", "end", "entity2")},
+}
 MISSING = ("NAType", "NaTType")  # of pandas: neither equal nor unequal to itself
 
 
@@ -99,6 +109,74 @@ def _rows_of_frame(frame: Any, what: str) -> Iterable[Any]:
     return zip(*(frame[name].to_list() for name in wanted), strict=True)
 
 
+def asked_columns(columns: object) -> dict[str, str]:
+    """Part to the name or number of its column, from a mapping or from a text, ``head=subject,weight=confidence``."""
+    if columns is None:
+        return {}
+    if isinstance(columns, str):
+        pairs = [(part.strip(), name.strip()) for part, _, name in (word.partition("=") for word in columns.split(","))]
+    elif isinstance(columns, Mapping):
+        pairs = [(part, str(name) if type(name) is int else name) for part, name in columns.items()]
+    else:
+        raise UsageError(f"columns must be like {{'head': 'subject', 'weight': 'confidence'}}, got {shown(columns)}")
+    for part, name in pairs:
+        known = (*PARTS, *OPTIONAL)
+        if part not in known:
+            raise UsageError(f"columns: unknown part {shown(part)}{did_you_mean(part, known)} (one of {', '.join(known)})")
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"columns: {part} is {shown(name)}; give the name of a column, or its number from 1")
+    found = dict(pairs)
+    for kind, values in (("part", [part for part, _ in pairs]), ("column", [name for _, name in pairs])):
+        if twice := next((value for value in values if values.count(value) > 1), None):
+            raise UsageError(f"columns: the {kind} {shown(twice)} is given twice")
+    return found
+
+
+def part_places(names: Sequence[str], asked: Mapping[str, str], positional: bool = True) -> dict[str, int] | None:
+    """Where the parts of a triple are among columns, weight and time among them if they are called so; None if unclear.
+
+    Args:
+        names: of the columns.
+        asked: part to the name of its column, or its number from 1. The others are found by their usual names.
+        positional: whether the only columns that are left are head, relation and tail in this order.
+
+    Raises:
+        UsageError: a column that is asked for is not there.
+    """
+    lowered = [name.strip().lower() for name in names]
+    once = {name: at for at, name in enumerate(lowered) if lowered.count(name) == 1}
+    places = {part: _asked_place(names, name, part) for part, name in asked.items()}
+    if len(set(places.values())) < len(places):
+        raise UsageError(f"columns: two parts are in one column of {', '.join(names)}; give each its own")
+    free = {name: at for name, at in once.items() if at not in places.values()}
+    places |= {part: free.pop(part) for part in OPTIONAL if part in free and part not in places}
+    left = [part for part in PARTS if part not in places]
+    for group in NAMES:
+        usual = dict(zip(PARTS, group, strict=True))
+        if all(usual[part] in free for part in left):
+            return places | {part: free[usual[part]] for part in left}
+    candidates = {part: [at for name, at in free.items() if name in PART_NAMES[part]] for part in left}
+    if all(len(found) == 1 for found in candidates.values()):
+        return places | {part: found[0] for part, found in candidates.items()}
+    others = [at for at in range(len(names)) if at not in places.values()]
+    if positional and len(others) == len(left):
+        return places | dict(zip(left, others, strict=True))
+    return None
+
+
+def _asked_place(names: Sequence[str], name: str, part: str) -> int:
+    exact = [at for at, found in enumerate(names) if found.strip() == name]
+    exact = exact or [at for at, found in enumerate(names) if found.strip().lower() == name.lower()]
+    if len(exact) > 1:
+        raise UsageError(f"columns: {len(exact)} columns are called {shown(name)}; give its number for {part}")
+    if exact:
+        return exact[0]
+    if name.isascii() and name.isdigit() and 1 <= int(name) <= len(names):
+        return int(name) - 1
+    guess = did_you_mean(name, names)
+    raise UsageError(f"columns: no column {shown(name)} for {part}{guess}; there are {len(names)}: {', '.join(names)}")
+
+
 def _converted(triple: Any, where: str) -> Labelled:
     if hasattr(triple, "tolist"):
         triple = triple.tolist()
@@ -108,7 +186,7 @@ def _converted(triple: Any, where: str) -> Labelled:
         raise UsageError(
             f"{where}: expected three labels, head, relation and tail, got {len(triple)}: {_shown(triple)}"
         )
-    head, relation, tail = (_label(part, name, where) for part, name in zip(triple, COLUMNS, strict=True))
+    head, relation, tail = (_label(part, name, where) for part, name in zip(triple, PARTS, strict=True))
     return head, relation, tail
 
 

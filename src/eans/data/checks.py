@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eans.data.findings import Finding, Ints, Rows, be, listed, many, such
+from eans.data.formats.source import FileSource
 from eans.data.label_checks import ignored_files, labels
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Split
 
 FEWEST = 10  # triples without which no order of columns can be told
 
 
-def check(graph: KnowledgeGraph, folder: Path, files: Mapping[Split, Path]) -> list[Finding]:
+def check(graph: KnowledgeGraph, folder: Path, files: Mapping[Split, Path | FileSource]) -> list[Finding]:
     """All findings on a graph that was read from `files` in `folder`."""
     rows = Rows(graph, folder, files)
     return [finding for find in CHECKS for finding in find(rows)]

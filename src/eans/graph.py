@@ -73,7 +73,7 @@ class KnowledgeGraph:
                 raise DataError(f"{split}: expected int64 triples of shape [n, 3], got {described(triples)}")
             limits = (len(self.entities), len(self.relations), len(self.entities))
             if len(triples) and (
-                int(triples.min()) < 0 or any(int(triples[:, c].max()) >= limits[c] for c in range(3))
+                int(triples.min()) < 0 or any(m >= n for m, n in zip(triples.amax(0).tolist(), limits, strict=True))
             ):
                 raise DataError(f"{split}: an id lies outside the {limits[0]} entities or {limits[1]} relations")
         if not len(self.train):

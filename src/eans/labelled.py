@@ -122,7 +122,9 @@ def asked_columns(columns: object) -> dict[str, str]:
     for part, name in pairs:
         known = (*PARTS, *OPTIONAL)
         if part not in known:
-            raise UsageError(f"columns: unknown part {shown(part)}{did_you_mean(part, known)} (one of {', '.join(known)})")
+            raise UsageError(
+                f"columns: unknown part {shown(part)}{did_you_mean(part, known)} (one of {', '.join(known)})"
+            )
         if not isinstance(name, str) or not name:
             raise UsageError(f"columns: {part} is {shown(name)}; give the name of a column, or its number from 1")
     found = dict(pairs)

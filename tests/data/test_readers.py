@@ -172,7 +172,12 @@ BAD_FILES = {
     "empty tail": ("train.txt", b"a\tr\tb\na\tr\t\r\n", ":2", f"empty tail; {FILL}"),
     "tabs only": ("train.txt", b"a\tr\tb\n\t\t\n", ":2", f"empty head; {FILL}"),
     "blank inside": ("train.txt", b"a\tr\tb\n\n\na\tr\tb\n", ":2", "blank lines: 2 left out; delete it from the file"),
-    "blank first": ("train.txt", b"\xef\xbb\xbf\r\na\tr\tb\n", ":1", "blank lines: 1 left out; delete it from the file"),
+    "blank first": (
+        "train.txt",
+        b"\xef\xbb\xbf\r\na\tr\tb\n",
+        ":1",
+        "blank lines: 1 left out; delete it from the file",
+    ),
     "latin-1": ("train.txt", b"a\tr\tb\ncaf\xe9\tr\tb\n", ":2", f"not valid UTF-8 at byte 4 of the line; {UTF8}"),
     "latin-1, columns": ("train.txt", b"caf\xe9 r b\n", ":1", f"not valid UTF-8 at byte 4 of the line; {UTF8}"),
     "utf-16": ("train.txt", "a\tr\tb\n".encode("utf-16"), ":1", f"not valid UTF-8 at byte 1 of the line; {UTF8}"),

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from eans.cli.graphs import download_bar, load_graph
-from eans.cli.options import SplitOption, StrictOption, require_given
+from eans.cli.graphs import Reading, download_bar, load_graph
+from eans.cli.options import ColumnsOption, LiteralsOption, QueryOption, SplitOption, StrictOption, require_given
 from eans.cli.tables import plain_table
 from eans.progress import plain_console
 
@@ -37,9 +37,12 @@ def show_all() -> None:
 
 @app.command("info")
 def show_one(
-    name: Annotated[str, typer.Argument(help="Dataset name or folder.")],
+    name: Annotated[str, typer.Argument(help="Dataset name, file or folder; - is standard input.")],
     strict: StrictOption = False,
     split: SplitOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
 ) -> None:
     """Sizes, relations and origin of a dataset."""
     import torch
@@ -49,7 +52,7 @@ def show_one(
 
     require_given("the name of the dataset", name)
     console = plain_console()
-    graph = load_graph(name, strict, split)
+    graph = load_graph(name, strict, split, Reading(columns, query, literals))
     console.print(repr(graph), soft_wrap=True)
     console.print(f"entities that never occur in train: {graph.unseen_entities():,}")
     table = plain_table("relation", *SPLITS, right=SPLITS)

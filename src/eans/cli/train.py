@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eans.cli.graphs import load_graph, split_kept
+from eans.cli.graphs import Reading, load_graph, split_kept
 from eans.cli.options import (
+    ColumnsOption,
     DataOption,
     DeviceOption,
+    LiteralsOption,
+    QueryOption,
     SeedOption,
     SetOption,
     SplitOption,
@@ -47,20 +50,28 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
     strict: StrictOption = False,
     split: SplitOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
+    reading = Reading(columns, query, literals)
     if resume is not None:
         if any(given is not None for given in (recipe, data, out, seed, split)) or set_:
             raise UsageError(
                 "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set or --split with it"
             )
-        if strict:
-            raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
+        for option, given in (
+            ("--strict checks a folder", strict),
+            ("--columns, --query and --literals read files", reading.given),
+        ):
+            if given:
+                raise UsageError(f"{option} of triples, and --resume reads none: a run has its own copy")
         show_run(_resumed(resume, device))
         return
     require_given("--data", data)
-    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split))
+    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split, reading))
 
 
 def _trained(
@@ -71,11 +82,14 @@ def _trained(
     device: str,
     strict: bool,
     split: str | None,
+    reading: Reading,
 ) -> Run:
     from eans.lifecycle import start
     from eans.recipes.choosing import recipe_and_graph
 
-    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, strict=strict, split=split))
+    recipe, graph = recipe_and_graph(
+        name, data, overrides, partial(load_graph, strict=strict, split=split, reading=reading)
+    )
     with (
         out_folder(out, recipe, graph) as folder,
         split_kept(graph, recipe.data.name, split, folder),

@@ -18,6 +18,8 @@ from eans.data.formats.source import FileSource
 from eans.data.label_checks import ignored_files, labels
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Split
 
+BLOCK = 1 << 18  # triples that are looked at together
+KEYS = 1 << 20  # keys that are sorted together
 FEWEST = 10  # triples without which no order of columns can be told
 
 
@@ -85,24 +87,55 @@ def _repeated(rows: Rows) -> Iterator[Finding]:
     size, relations = rows.graph.num_entities, rows.graph.num_relations
     if size * relations * size >= 2**63:
         return  # no `TripleIndex` can be made either: such a graph can be neither trained on nor ranked
-    keys = {
-        split: (part[:, HEAD] * relations + part[:, RELATION]) * size + part[:, TAIL]
-        for split, part in rows.triples.items()
-    }
-    for number, split in enumerate(rows.headers, 1):
-        keys[split][0] = -number  # said already
-    ordered = np.sort(np.concatenate(list(keys.values())))
-    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    shares = -(-sum(map(len, rows.triples.values())) // KEYS)
+    repeated = np.sort(np.concatenate([_twice(rows, share, shares) for share in range(shares)]))
     if not len(repeated):
         return
     # From here on, only the triples that occur more than once, as a rule few: their rows, and their keys.
-    again = {split: np.flatnonzero(_among(part, repeated)) for split, part in keys.items()}
-    keys = {split: part[again[split]] for split, part in keys.items()}
+    again = {split: _rows_with(rows, split, repeated) for split in rows.triples}
+    keys = {split: _keys(rows, split, at) for split, at in again.items()}
     for split in rows.read:
         yield from _duplicates(rows, split, again[split], keys[split])
     for earlier, later in combinations(SPLITS, 2):
         if later in rows.files:
             yield from _leakage(rows, earlier, later, again, keys)
+
+
+def _keys(rows: Rows, split: Split, at: Ints | slice) -> Ints:
+    """A number for each triple of some rows, the same for equal ones; headers, which are told elsewhere, equal none."""
+    part = rows.triples[split][at]
+    keys: Ints = (part[:, HEAD] * rows.graph.num_relations + part[:, RELATION]) * rows.graph.num_entities + part[
+        :, TAIL
+    ]
+    if split in rows.headers and len(keys) and (at.start == 0 if isinstance(at, slice) else at[0] == 0):
+        keys[0] = -1 - rows.headers.index(split)
+    return keys
+
+
+def _twice(rows: Rows, share: int, shares: int) -> Ints:
+    """The keys that occur more than once, of one share of all keys: few are in memory at a time."""
+    ordered, size = np.empty(2 * KEYS, np.int64), 0
+    for split, part in rows.triples.items():
+        for start in range(0, len(part), BLOCK):
+            keys = _keys(rows, split, slice(start, start + BLOCK))
+            keys = keys[part[start : start + BLOCK, TAIL] % shares == share] if shares > 1 else keys
+            if size + len(keys) > len(ordered):
+                ordered.resize(2 * len(ordered), refcheck=False)
+            ordered[size : size + len(keys)] = keys
+            size += len(keys)
+    ordered = ordered[:size]
+    ordered.sort()
+    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _rows_with(rows: Rows, split: Split, wanted: Ints) -> Ints:
+    """The rows of a split whose keys are wanted."""
+    size = len(rows.triples[split])
+    found = [
+        start + np.flatnonzero(_among(_keys(rows, split, slice(start, start + BLOCK)), wanted))
+        for start in range(0, size, BLOCK)
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _among(values: Ints, wanted: Ints) -> NDArray[np.bool_]:
@@ -172,8 +205,10 @@ def _unseen(rows: Rows) -> Iterator[Finding]:
         missing = ~known
         found = np.zeros(len(vocabulary), dtype=bool)
         triples, example = 0, None
-        for split in rows.read:
-            concerned: NDArray[np.bool_] = np.any(missing[rows.triples[split][:, columns]], axis=1)
+        for split in rows.read if missing.any() else ():
+            concerned: NDArray[np.bool_] = np.zeros(len(rows.triples[split]), dtype=bool)
+            for column in columns:
+                concerned |= missing[rows.triples[split][:, column]]
             concerned[0] &= split not in rows.headers
             if concerned.any():
                 triples += int(concerned.sum())

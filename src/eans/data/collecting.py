@@ -56,16 +56,16 @@ class Names:
 
 @dataclass
 class Collected:
-    """Triples int64 ``[n, 3]``, and of each its weight, float32, and its time, where the source has them."""
+    """The ids of triples, and of each its weight, float32, and its time, where the source has them."""
 
-    triples: Tensor
+    ids: Blocks
     weights: Tensor | None = None
     times: Tensor | None = None
 
 
 def collect(source: FileSource, entities: Names, relations: Names) -> Collected:
     """All triples of a source; new labels enter the numberings."""
-    blocks, weights, times, rows = _Blocks(), [], [], 0
+    blocks, weights, times, rows = Blocks(), [], [], 0
     with closing(read(source)) as batches:  # type: ignore[type-var]
         for batch in batches:
             parts = [batch.column(part) for part in PARTS]
@@ -83,7 +83,8 @@ def collect(source: FileSource, entities: Names, relations: Names) -> Collected:
             if "time" in batch.schema.names:
                 times.append(batch.column("time"))
             rows += len(batch)
-    found = Collected(blocks.tensor())
+    pa.default_memory_pool().release_unused()
+    found = Collected(blocks)
     if weights:
         found.weights = torch.from_numpy(np.concatenate(weights))
         if not bool(found.weights.any()):
@@ -96,7 +97,7 @@ def collect(source: FileSource, entities: Names, relations: Names) -> Collected:
 def _bad(first: pa.Array, second: pa.Array | None, new: NDArray[np.int64], names: Names) -> list[int]:
     """The first of the `new` labels that cannot be one, if any: its place in the rows of one or two columns."""
     if not len(new) or names.fixed:
-        return new[:1].tolist()
+        return [int(at) for at in new[:1]]
     if second is None:
         labels, at = first.take(pa.array(new)), new
     else:
@@ -112,7 +113,7 @@ def _bad(first: pa.Array, second: pa.Array | None, new: NDArray[np.int64], names
     except pa.ArrowInvalid:
         raw = labels.cast(pa.large_binary()).to_pylist()
         wrong = np.array([place for place, label in zip(at, raw, strict=True) if not _is_utf8(label)], np.int64)
-    return np.sort(wrong)[:1].tolist()
+    return [int(at) for at in np.sort(wrong)[:1]]
 
 
 def _is_utf8(label: bytes) -> bool:
@@ -155,8 +156,8 @@ def _times(chunks: list[pa.Array], path: Path) -> Tensor:
         raise DataError(f"{path}: times of type {kind} cannot be compared; give numbers, dates or texts") from None
 
 
-class _Blocks:
-    """Ids as they come: int32 ``[ROWS, 3]`` in memory of its own, which the system gets back when it is no longer needed."""
+class Blocks:
+    """Ids as they come: int32 ``[ROWS, 3]`` in memory that the system gets back in the end."""
 
     def __init__(self) -> None:
         self._blocks: list[NDArray[np.int32]] = []
@@ -174,7 +175,7 @@ class _Blocks:
             self._used, start = self._used + count, start + count
 
     def tensor(self) -> Tensor:
-        """All of them, int64; the blocks are gone then."""
+        """All of them, int64 ``[n, 3]``; the blocks are gone then."""
         blocks = self._taken()
         size = max(len(self._blocks) - 1, 0) * ROWS + (self._used if self._blocks else 0)
         found, start = np.empty((size, 3), np.int64), 0

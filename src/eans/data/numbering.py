@@ -45,15 +45,14 @@ class Numbering:
     def __len__(self) -> int:
         return self._count
 
-    def labels(self) -> pa.LargeStringArray:
-        """All labels in the order of their ids, in the memory of the numbering: number no more after it."""
-        count, size = self._count, int(self._bounds[self._count])
-        bounds, letters = pa.py_buffer(self._bounds[: count + 1]), pa.py_buffer(self._letters[:size])
-        return pa.LargeStringArray.from_buffers(count, bounds, letters)
-
     def vocabulary(self) -> Vocabulary:
-        """The labels as a vocabulary."""
-        return Vocabulary(self.labels(), self.kind)
+        """The labels in the order of their ids, in the memory of the numbering, which numbers no more."""
+        count, size = self._count, int(self._bounds[self._count])
+        del self._ids, self._hashes
+        self._bounds.resize(count + 1, refcheck=False)
+        self._letters.resize(size, refcheck=False)
+        buffers = pa.py_buffer(self._bounds), pa.py_buffer(self._letters)
+        return Vocabulary.of_different(pa.LargeStringArray.from_buffers(count, *buffers), self.kind)
 
     def number(self, *columns: pa.Array) -> tuple[Ints, Ints]:
         """The ids of labels, read row by row, of which some may be new.
@@ -201,13 +200,14 @@ class _Words:
 
 
 def _words_at(letters: NDArray[np.uint8], starts: Ints, keep: Hashes | None) -> Hashes:
-    at_any_byte: Hashes = np.ndarray((len(letters) - WORD + 1,), "<u8", letters, strides=(1,))
-    words = at_any_byte[starts]
+    # Of type void, since NumPy takes single numbers that are not aligned one by one.
+    at_any_byte = np.ndarray((len(letters) - WORD + 1,), f"V{WORD}", letters, strides=(1,))
+    words: Hashes = at_any_byte[starts].view("<u8")
     return words if keep is None else words & keep
 
 
 def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """The array, with room for `size` values: twice as much at a time, of which the system gives what is used."""
+    """The array, with room for `size` values: an eighth more than now at least."""
     if size > len(array):
-        array.resize(max(size, 2 * len(array)), refcheck=False)
+        array.resize(max(size, len(array) + len(array) // 8), refcheck=False)
     return array

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eans.arguments import choice
-from eans.data.collecting import Collected, Names, collect
+from eans.data.collecting import Names, collect
 from eans.data.dicts import read_dict
 from eans.data.findings import Finding
 from eans.data.formats import FOLDERS, FORMATS, TEXT, folder_splits, stem_of
@@ -95,15 +95,16 @@ def read_file(path: Path, options: ReadOptions, report: Report) -> tuple[Knowled
 def _graph(
     name: str, sources: Mapping[Split, FileSource], entities: Names, relations: Names, report: Report
 ) -> KnowledgeGraph:
-    nothing = Collected(torch.empty(0, 3, dtype=torch.int64))
-    parts = {split: collect(sources[split], entities, relations) if split in sources else nothing for split in SPLITS}
+    parts = {split: collect(source, entities, relations) for split, source in sources.items()}
     for source in sources.values():
         tell_dropped(source, report)
+    # The vocabularies first: they give back memory, which the triples need.
+    vocabularies = entities.numbering.vocabulary(), relations.numbering.vocabulary()
+    nothing = torch.empty(0, 3, dtype=torch.int64)
     return KnowledgeGraph(
         name,
-        entities.numbering.vocabulary(),
-        relations.numbering.vocabulary(),
-        *(parts[split].triples for split in SPLITS),
+        *vocabularies,
+        *(parts[split].ids.tensor() if split in parts else nothing for split in SPLITS),
         weights=parts["train"].weights,
         times=parts["train"].times,
     )
@@ -152,7 +153,7 @@ def read_triples(path: Path, graph: KnowledgeGraph, report: Report = _refuse) ->
         for vocabulary in (graph.entities, graph.relations)
     )
     source = FileSource.of(path, ReadOptions())
-    triples = collect(source, *known).triples
+    triples = collect(source, *known).ids.tensor()
     tell_dropped(source, report)
     return triples
 

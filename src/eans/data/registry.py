@@ -67,10 +67,10 @@ def load(
 ) -> KnowledgeGraph:
     """Load a graph by name; from a file; or from a folder of train, valid and test files, of which two may be missing.
 
-    A file is TSV, CSV, Parquet, Feather, JSON lines, RDF or a database, packed or not, and all of it is train; `eans.split`
-    splits it. The files of a folder may be any of these too. They are checked for what is probably a mistake: duplicate
-    triples, triples of test that are in train, a header line, columns in another order, labels that look the same, files
-    that are not read, and more. A graph with a name is as it was published, and is not checked.
+    A file is TSV, CSV, Parquet, Feather, JSON lines, RDF or a database, packed or not, and all of it is train;
+    `eans.split` splits it. The files of a folder may be any of these too. They are checked for what is probably a
+    mistake: duplicate triples, triples of test that are in train, a header line, columns in another order, labels that
+    look the same, files that are not read, and more. A graph with a name is as it was published, and is not checked.
 
     Args:
         name_or_path: a string that is a registered name means that graph; anything else is a file or a folder, ``"-"``
@@ -89,7 +89,9 @@ def load(
     options = ReadOptions.of(columns, query, literals)
     if isinstance(name_or_path, str) and is_registered(name_or_path):
         if options != ReadOptions():
-            raise UsageError(f"columns, query and literals are for files and folders, and '{name_or_path}' is a dataset")
+            raise UsageError(
+                f"columns, query and literals are for files and folders, and '{name_or_path}' is a dataset"
+            )
         folder = get(name_or_path, download=download, progress=progress)
         # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.
         graph = load_folder(folder, name=name_or_path, use_dicts=_lookup(name_or_path).bundled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -13,7 +13,8 @@ from eans.data.formats.columns import places_of, triples
 from eans.data.formats.source import FileSource
 from eans.errors import DataError
 
-ROWS = 1 << 16
+ROWS = 1 << 14
+BUFFER = 1 << 16
 
 
 def read(source: FileSource) -> Iterator[pa.RecordBatch]:
@@ -32,7 +33,7 @@ def read(source: FileSource) -> Iterator[pa.RecordBatch]:
                 batch.validate(full=True)
                 columns = {part: batch.column(names[at]) for part, at in places.items()}
                 start = rows
-                yield triples(columns, lambda row: source.place(start + row))  # noqa: B023: used at once
+                yield triples(columns, lambda row: source.place(start + row))  # noqa: B023
                 rows += len(batch)
         except (pa.ArrowException, OSError, NotImplementedError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -46,13 +47,13 @@ def _held(stream: BinaryIO) -> BinaryIO:
     return io.BytesIO(stream.read())
 
 
-def _opened(file: BinaryIO) -> tuple[pa.Schema, object]:
+def _opened(file: BinaryIO) -> tuple[pa.Schema, Callable[[list[str]], Iterable[pa.RecordBatch]]]:
     """The schema, and what gives batches of some columns."""
     start = file.read(6)
     file.seek(0)
     if start.startswith(b"PAR1"):
-        table = parquet.ParquetFile(file)
-        return table.schema_arrow, lambda names: table.iter_batches(ROWS, columns=names)
+        table = parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
+        return table.schema_arrow, lambda names: table.iter_batches(ROWS, columns=names, use_threads=False)
     if start == b"ARROW1":
         ipc = pa.ipc.open_file(file)
         return ipc.schema, lambda _: (ipc.get_batch(number) for number in range(ipc.num_record_batches))

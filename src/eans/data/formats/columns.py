@@ -75,7 +75,9 @@ def _weights(column: pa.Array, part: str, place: Place) -> pa.Array:
     usable = pc.and_(pc.is_finite(numbers), pc.greater_equal(numbers, 0.0))
     row = pc.index(usable, False).as_py()
     if row >= 0:
-        raise DataError(f"{place(row)}: the weight {numbers[row].as_py()} is not usable; give a finite number from 0 on")
+        raise DataError(
+            f"{place(row)}: the weight {numbers[row].as_py()} is not usable; give a finite number from 0 on"
+        )
     return numbers
 
 

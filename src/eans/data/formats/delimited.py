@@ -20,8 +20,9 @@ from eans.errors import DataError
 from eans.vocabulary import LABELS
 
 SAMPLE = 1 << 18  # bytes from which a dialect is found
-BLOCK = 1 << 20  # bytes that are parsed at a time; of a file with long lines more
+BLOCK = 1 << 17  # bytes that are parsed at a time; of a file with long lines more
 BOM = b"\xef\xbb\xbf"
+TAIL = 1 << 10
 
 
 def read(source: FileSource) -> Iterator[pa.RecordBatch]:
@@ -34,7 +35,7 @@ def read(source: FileSource) -> Iterator[pa.RecordBatch]:
         for batch in _Reading(source, dialect).batches(start, stream):
             columns = {part: batch.column(at) for at, part in enumerate(dialect.places)}
             before = rows
-            yield triples(columns, lambda row: source.place(before + row))  # noqa: B023: used at once
+            yield triples(columns, lambda row: source.place(before + row))  # noqa: B023
             rows += len(batch)
 
 
@@ -57,17 +58,16 @@ class _Reading:
 
     Attributes:
         rows: so far.
-        feed: the bytes, once they are read.
+        plain: whether all is read, and each line is a triple.
     """
 
     def __init__(self, source: FileSource, dialect: Dialect) -> None:
         self.source, self.dialect = source, dialect
-        self.feed: _Feed | None = None
-        self.rows = 0
+        self.rows, self.plain = 0, False
         source.line_of = self.line_of
 
     def batches(self, start: bytes, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
-        self.feed = feed = _Feed(start[self.dialect.skipped :], stream, self.dialect)
+        feed = _Feed(start[self.dialect.skipped :], stream, exact=not self.dialect.quoted)
         block = max(BLOCK, 16 * max(map(len, start.split(b"\n"))))
         with _explained(self, feed):
             if feed.is_blank:
@@ -76,11 +76,12 @@ class _Reading:
                 for batch in reader:
                     self.rows += len(batch)
                     yield batch
-            feed.check_end()
+            if feed.problem is not None:
+                raise feed.problem
         if not self.rows:
             raise self._empty()
-        if feed.blank:
-            lines = self._blank_lines()
+        self.plain = not self.dialect.blank and feed.lines == self.rows
+        if not self.plain and (lines := self._blank_lines()):
             self.source.drop("blank lines", len(lines), f"{self.source.path}:{lines[0]}")
 
     def _options(self, block: int) -> dict[str, object]:
@@ -104,7 +105,7 @@ class _Reading:
 
     def line_of(self, row: int) -> int:
         """The line on which a triple begins."""
-        if not self.dialect.quoted and self.feed is not None and not self.feed.blank:
+        if self.plain:
             return row + self.dialect.lines + 1
         with self.source.open() as stream:
             for found, (line, _) in enumerate(self._records(stream)):
@@ -204,14 +205,12 @@ class _Feed(io.RawIOBase):
     """The bytes of a file for Arrow, looked at as they pass. A problem is kept: Arrow would word it anew.
 
     Attributes:
-        blank: whether a blank line was seen before the last triple.
         problem: what went wrong.
     """
 
-    def __init__(self, start: bytes, stream: BinaryIO, dialect: Dialect) -> None:
-        self._next, self._stream, self._exact = start, stream, not dialect.quoted
-        self._ends = b"\n"  # line ends behind the last text so far
-        self.blank = dialect.blank > 0
+    def __init__(self, start: bytes, stream: BinaryIO, exact: bool) -> None:
+        self._next, self._stream, self._exact = start, stream, exact
+        self._lines, self._return, self._tail = 0, False, b""
         self.problem: Exception | None = None
 
     @property
@@ -235,21 +234,18 @@ class _Feed(io.RawIOBase):
             self.problem = problem
             return b""
         self._next = self._next[size:]
-        seen = self._ends + block
-        length = len(seen.rstrip(b"\r\n"))
-        if length:
-            text, self._ends = seen[:length], seen[length:]
-            self.blank = self.blank or b"\n\n" in text or b"\n\r\n" in text
-            if self._exact and text.count(b"\r") > text.count(b"\r\n"):
+        self._lines += block.count(b"\n")
+        if self._exact and (self._return or b"\r" in block):
+            seen = (b"\r" if self._return else b"") + block
+            self._return = seen.endswith(b"\r")  # it may be the first half of an end, or the end of the file
+            if seen.count(b"\r") - self._return > seen.count(b"\r\n"):
                 self.problem = _LoneReturnError()
                 return b""
-        else:
-            self._ends = seen
+        self._tail = (self._tail + block[-TAIL:])[-TAIL:]
         return block
 
-    def check_end(self) -> None:
-        """Raise what went wrong, if anything did."""
-        if self.problem is None and self._exact and b"\r" in self._ends.replace(b"\r\n", b"\n")[:-1]:
-            self.problem = _LoneReturnError()
-        if self.problem is not None:
-            raise self.problem
+    @property
+    def lines(self) -> int:
+        """How many there were; blank ones at the end do not count."""
+        tail = self._tail.replace(b"\r\n", b"\n")
+        return self._lines + 1 - (len(tail) - len(tail.rstrip(b"\n")))

@@ -11,7 +11,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
 from eans.arguments import shown
@@ -89,7 +91,9 @@ class _Reading:
             raise DataError(f"{place}: not valid UTF-8 at byte {error.start + 1} of the line; {fix}") from None
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "nested too deeply")
-            raise DataError(f"{place}: is not JSON ({reason}); write one object with head, relation, tail a line") from None
+            raise DataError(
+                f"{place}: is not JSON ({reason}); write one object with head, relation, tail a line"
+            ) from None
         if not isinstance(value, (dict, list)):
             raise DataError(f"{place}: {shown(value)} is no object; write one with head, relation, tail a line")
         return value
@@ -97,17 +101,13 @@ class _Reading:
     def batch(self, block: bytes) -> pa.RecordBatch:
         """The triples of whole lines."""
         count = block.count(b"\n") + (not block.endswith(b"\n"))
-        columns = self._parsed(block)
+        columns, numbers = self._parsed(block), np.arange(self.line, self.line + count)
         if columns is None or len(columns["head"]) != count:
-            numbers, columns = self._by_line(block)
+            columns, numbers = self._by_line(block)
         else:
-            numbers = range(self.line, self.line + count)
             self.blank_at_end = 0
-        before = None
-        for row, number in enumerate(numbers) if not isinstance(numbers, range) else [(0, self.line)]:
-            if before is None or number != before + 1:
-                self.lines.append((self.rows + row, number))
-            before = number
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1) != 1)  # where lines do not follow each other
+        self.lines += zip((self.rows + starts).tolist(), numbers[starts].tolist(), strict=True)
         found = triples(columns, lambda row: f"{self.source.path}:{numbers[row] if len(numbers) else self.line}")
         self.rows += len(found)
         self.line += count
@@ -129,7 +129,7 @@ class _Reading:
         columns = {part: table[name].combine_chunks() for part, name in fields.items()}
         return None if any(column.null_count for column in columns.values()) else columns
 
-    def _by_line(self, block: bytes) -> tuple[list[int], dict[str, pa.Array]]:
+    def _by_line(self, block: bytes) -> tuple[dict[str, pa.Array], NDArray[np.int64]]:
         """The same, line by line; and the line of each triple."""
         numbers: list[int] = []
         values: dict[str, list[Any]] = {part: [] for part in self.places}
@@ -143,10 +143,11 @@ class _Reading:
             for part, at in self.places.items():
                 values[part].append(self._part(value, part, at, number))
             numbers.append(number)
-        return numbers, {
+        columns = {
             part: pa.array(found, pa.float64() if part == "weight" else LABELS if part in PARTS else None)
             for part, found in values.items()
         }
+        return columns, np.array(numbers, np.int64)
 
     def _part(self, value: dict[str, Any] | list[Any], part: str, at: int, number: int) -> Any:
         place, name = f"{self.source.path}:{number}", self.names[at]

@@ -51,7 +51,7 @@ class FileSource:
         """A file; ``-`` is standard input, which is copied to a temporary file, as are pipes."""
         if str(path) != STDIN and not path.is_fifo():
             return cls(path, options)
-        copy = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115: lives as long as the source
+        copy = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115
         source = cls(Path("<stdin>") if str(path) == STDIN else path, options, _copy=copy)
         with problems_of(source.path, None):
             if str(path) == STDIN:
@@ -98,9 +98,9 @@ class FileSource:
 def _unpacked(raw: BinaryIO, packing: str | None) -> BinaryIO:
     if packing == "gzip":
         # GzipFile hands out lines through Python code; a BufferedReader around it does so in C.
-        return cast("BinaryIO", io.BufferedReader(gzip.GzipFile(fileobj=raw), BUFFER))  # type: ignore[type-var]
+        return cast("BinaryIO", io.BufferedReader(gzip.GzipFile(fileobj=raw), BUFFER))
     if packing == "bz2":
-        return cast("BinaryIO", io.BufferedReader(bz2.BZ2File(raw), BUFFER))  # type: ignore[arg-type]
+        return cast("BinaryIO", io.BufferedReader(bz2.BZ2File(raw), BUFFER))
     if packing == "zstd":
         import pyarrow as pa
 

@@ -1,16 +1,20 @@
-"""Labelled triples from what people have them in: lists, generators, NumPy arrays, data frames.
+"""Labelled triples from what people have them in: lists, generators, NumPy arrays, data frames, Arrow tables.
 
-A frame is recognised by what it can do, columns by name: neither pandas nor polars is imported.
+A frame is recognised by what it can do, columns by name: none of pandas, polars and pyarrow is imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from numbers import Integral
+from math import inf
+from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any, Protocol
 
-from eans.arguments import shown
+import numpy as np
+from numpy.typing import NDArray
+
+from eans.arguments import several, shown
 from eans.errors import UsageError, did_you_mean
 
 Labelled = tuple[str, str, str]
@@ -57,17 +61,18 @@ PART_NAMES = {
 MISSING = ("NAType", "NaTType")  # of pandas: neither equal nor unequal to itself
 
 
-def labelled(triples: object, what: str = "triples") -> Iterator[Labelled]:
+def labelled(triples: object, what: str = "triples", columns: Mapping[str, str] | None = None) -> Iterator[Labelled]:
     """The triples, each part a string; an integer becomes its decimal text.
 
     Args:
         triples: rows of three labels: a list or another iterable, an array ``[n, 3]``, or a data frame.
         what: how an error names them.
+        columns: of a data frame, as `asked_columns` gives them.
 
     Raises:
         UsageError: one line that names the row, counted from 0, and what is wrong with it.
     """
-    for number, triple in enumerate(_rows(triples, what)):
+    for number, triple in enumerate(_rows(triples, what, columns or {})):
         # Nearly all are so; looking closer takes several times as long.
         if type(triple) is tuple and len(triple) == 3:
             head, relation, tail = triple
@@ -77,11 +82,11 @@ def labelled(triples: object, what: str = "triples") -> Iterator[Labelled]:
         yield _converted(triple, f"{what}, row {number}")
 
 
-def _rows(triples: Any, what: str) -> Iterable[Any]:
+def _rows(triples: Any, what: str, columns: Mapping[str, str]) -> Iterable[Any]:
     if isinstance(triples, (str, bytes, PurePath)):
         raise UsageError(f"{what}: expected triples, got {triples!r}; a folder of files is opened with eans.load(...)")
     if hasattr(triples, "columns"):
-        return _rows_of_frame(triples, what)
+        return _rows_of_frame(triples, what, columns)
     if hasattr(triples, "shape") and hasattr(triples, "tolist"):
         shape = tuple(triples.shape)
         if len(shape) != 2 or shape[1] != 3:
@@ -94,19 +99,75 @@ def _rows(triples: Any, what: str) -> Iterable[Any]:
     return triples
 
 
-def _rows_of_frame(frame: Any, what: str) -> Iterable[Any]:
+def _rows_of_frame(frame: Any, what: str, asked: Mapping[str, str]) -> Iterable[Any]:
     """The rows of the columns that are named like the parts of a triple, or of the only three."""
-    names = list(frame.columns)
-    if not all(hasattr(frame[name], "to_list") for name in names if names.count(name) == 1):
+    places = _places_in_frame(frame, what, asked)
+    return zip(*(_column(frame, places[part]) for part in PARTS), strict=True)
+
+
+def _places_in_frame(frame: Any, what: str, asked: Mapping[str, str]) -> dict[str, int]:
+    names = _names(frame)
+    if not all(
+        hasattr(frame[name], "to_list") or hasattr(frame[name], "to_pylist") for name in names if names.count(name) == 1
+    ):
         raise UsageError(f"{what}: cannot read a {type(frame).__name__}; give its rows as a list or an array")
-    found = {str(name).strip().lower(): name for name in names}
-    wanted = next(([found[name] for name in group] for group in NAMES if found.keys() >= set(group)), names)
-    if len(wanted) != 3 or any(names.count(name) != 1 for name in wanted):
+    try:
+        places = part_places([str(name) for name in names], asked)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from None
+    if places is None or any(names.count(names[at]) != 1 for at in places.values()):
         columns = ", ".join(map(str, names))
         raise UsageError(
             f"{what}: expected columns head, relation and tail, or three in this order, got {columns}; choose three"
         )
-    return zip(*(frame[name].to_list() for name in wanted), strict=True)
+    return places
+
+
+def _names(frame: Any) -> list[Any]:
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)  # of Arrow, of others
+
+
+def _column(frame: Any, at: int) -> list[Any]:
+    column = frame[_names(frame)[at]]
+    found: list[Any] = column.to_list() if hasattr(column, "to_list") else column.to_pylist()
+    return found
+
+
+def extras(triples: object, columns: Mapping[str, str], what: str) -> dict[str, list[Any]]:
+    """The weights and times of a data frame that are asked for, by part."""
+    if not hasattr(triples, "columns"):
+        if columns:
+            raise UsageError(f"{what}: columns are those of a data frame, and this is a {type(triples).__name__}")
+        return {}
+    asked = [part for part in OPTIONAL if part in columns]
+    places = _places_in_frame(triples, what, columns) if asked else {}
+    return {part: _column(triples, places[part]) for part in asked}
+
+
+def weights_of(values: Sequence[Any], what: str) -> NDArray[np.float32]:
+    """Weights of triples, which must be finite numbers from 0 on."""
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < inf:
+            raise UsageError(f"{what}, row {row}: the weight {shown(value)} is no finite number from 0 on")
+    return np.array(values, np.float32)
+
+
+def times_of(times: object, count: int) -> NDArray[np.int64] | NDArray[np.float64]:
+    """Times of triples as numbers: their own, or their ranks where they are texts or dates."""
+    values = several("times", times, "times, one for each triple")
+    if len(values) != count:
+        raise UsageError(f"times: expected one for each of {count} triples, got {len(values)}")
+    try:
+        found = np.asarray(values)
+        if found.shape == (count,) and found.dtype.kind in "iu":
+            return found.astype(np.int64)
+        if found.shape == (count,) and found.dtype.kind == "f" and np.isfinite(found).all():
+            return found.astype(np.float64)
+        if found.shape == (count,) and found.dtype.kind in "UMO" and None not in values:
+            return np.unique(found, return_inverse=True)[1].astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UsageError("times must be numbers, dates or texts, all of one kind, and none may be missing")
 
 
 def asked_columns(columns: object) -> dict[str, str]:

@@ -37,7 +37,7 @@ def read(source: FileSource) -> Iterator[pa.RecordBatch]:
                 rows += len(batch)
         except (pa.ArrowException, OSError, NotImplementedError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{path}: is damaged or no such file ({reason}); write it again") from None
+            raise DataError(f"{path}: is damaged, or neither Parquet nor Arrow ({reason}); write it again") from None
     if not rows:
         raise DataError(f"{path}: the file has no rows; write at least one triple")
 

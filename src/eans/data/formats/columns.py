@@ -99,7 +99,7 @@ def _times(column: pa.Array, part: str, place: Place) -> pa.Array:
 def _require_all(column: pa.Array, part: str, place: Place) -> None:
     missing = column.is_null()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        missing = pc.or_(missing, pc.equal(column, ""))
+        missing = pc.or_kleene(missing, pc.equal(column, ""))
     row = pc.index(missing, True).as_py()
     if row >= 0:
         raise DataError(f"{place(row)}: empty {part}; fill in the field or delete the line")

@@ -152,8 +152,7 @@ class _Reading:
                 with self.source.open() as stream:
                     for number, record in self._records(stream):
                         if len(record) != width:
-                            found = f"expected {width} columns {self.dialect.delimiter.join(self.dialect.names)}"
-                            return DataError(f"{path}:{number}: {found}, found {len(record)}; is a quote not closed?")
+                            return DataError(f"{path}:{number}: {self._misfit(record)}")
             except csv.Error as error:
                 return DataError(f"{path}: {error}; correct the file")
         return DataError(f"{path}: cannot be read: {str(problem).splitlines()[0]}")
@@ -164,12 +163,17 @@ class _Reading:
         fields = text.split(dialect.delimiter)
         if not text or len(fields) == len(dialect.names):
             return ""
-        mark, word = ("<TAB>", "a tab") if dialect.delimiter == "\t" else (dialect.delimiter, shown(dialect.delimiter))
+        return self._misfit(fields)
+
+    def _misfit(self, fields: list[str]) -> str:
+        delimiter, names = self.dialect.delimiter, self.dialect.names
+        mark, word = ("<TAB>", "a tab") if delimiter == "\t" else (delimiter, shown(delimiter))
         found = str(len(fields))
-        if len(fields) == 1 and (" " in text or "," in text):
-            found += f" (the line has {'commas' if ',' in text else 'spaces'})"
-        names = mark.join(dialect.names)
-        return f"expected {len(dialect.names)} columns {names}, found {found}; columns must be separated by {word}"
+        if len(fields) == 1 and delimiter == "\t" and (" " in fields[0] or "," in fields[0]):
+            found += f" (the line has {'commas' if ',' in fields[0] else 'spaces'})"
+        quotes = " and each quote be closed" if self.dialect.quoted else ""
+        wanted = f"expected {len(names)} columns {mark.join(names)}"
+        return f"{wanted}, found {found}; columns must be separated by {word}{quotes}"
 
 
 def _broken(line: bytes, number: int) -> str:

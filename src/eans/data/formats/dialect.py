@@ -22,7 +22,7 @@ class Dialect:
     Attributes:
         delimiter: between two fields.
         quoted: fields may be in double quotes.
-        names: of the columns; their numbers where the file does not say.
+        names: of the columns; where the file does not say, their parts or numbers.
         places: part to the number of its column, from 0.
         lines, skipped: how many lines, and how many bytes, come before the first triple.
         blank: how many of these lines are blank.
@@ -55,7 +55,8 @@ def detect(start: bytes, whole: bool, source: FileSource, suffix: str) -> Dialec
             if best is None or alike > best[0]:
                 best = alike, delimiter, quoted, rows
     if best is None:
-        return STRICT  # whose errors say what is missing
+        delimiter = BY_SUFFIX.get(suffix, "\t")[0]
+        return Dialect(delimiter, quoted=delimiter != "\t")  # whose errors say what is missing
     _, delimiter, quoted, rows = best
     return _with_columns(rows, delimiter, quoted, blank, start, source)
 
@@ -85,6 +86,8 @@ def _with_columns(
     header = by_name or _is_header(names, rows[1:])
     names = names if header else [str(number + 1) for number in range(len(first))]
     places = places_of(names, source, place, titles=header)
+    if not header:
+        names = [next((part for part, place in places.items() if place == at), name) for at, name in enumerate(names)]
     lines = blank + header
     skipped = len(b"".join(start.splitlines(keepends=True)[:lines])) if header else 0
     return Dialect(delimiter, quoted, names, places, lines if header else 0, skipped, blank if header else 0)

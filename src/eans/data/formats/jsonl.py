@@ -79,6 +79,8 @@ class _Reading:
         """Find the columns in the first line."""
         value = self._value(first, self.line)
         place = f"{self.source.path}:{self.line}"
+        if isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
+            raise DataError(f"{place}: is an array of arrays or objects; write each of these on a line of its own")
         self.names = list(value) if isinstance(value, dict) else [str(at + 1) for at in range(len(value))]
         self.places = places_of(self.names, self.source, place, titles=isinstance(value, dict))
 

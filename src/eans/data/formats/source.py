@@ -59,6 +59,7 @@ class FileSource:
             else:
                 with path.open("rb") as pipe:
                     shutil.copyfileobj(pipe, copy, BUFFER)
+            copy.flush()
         return source
 
     @property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from eans.errors import DataError
 from eans.vocabulary import LABELS
 
 SAMPLE = 1 << 18  # bytes from which a dialect is found
-BLOCK = 1 << 17  # bytes that are parsed at a time; of a file with long lines more
+BLOCK = 1 << 20  # bytes that are parsed at a time, and what is left of the last line
 BOM = b"\xef\xbb\xbf"
 TAIL = 1 << 10
 
@@ -57,57 +56,69 @@ class _Reading:
     """One pass over a file.
 
     Attributes:
-        rows: so far.
+        rows, lines: so far.
         plain: whether all is read, and each line is a triple.
     """
 
     def __init__(self, source: FileSource, dialect: Dialect) -> None:
         self.source, self.dialect = source, dialect
-        self.rows, self.plain = 0, False
+        self.rows = self.lines = 0
+        self.plain = False
         source.line_of = self.line_of
 
     def batches(self, start: bytes, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
-        feed = _Feed(start[self.dialect.skipped :], stream, exact=not self.dialect.quoted)
-        block = max(BLOCK, 16 * max(map(len, start.split(b"\n"))))
-        with _explained(self, feed):
-            if feed.is_blank:
-                raise self._empty()
-            with arrow_csv.open_csv(pa.PythonFile(feed, "r"), **self._options(block)) as reader:
-                for batch in reader:
+        tail = b""
+        for block in self._blocks(start[self.dialect.skipped :], stream):
+            if block.strip(b"\r\n"):
+                for batch in self._parsed(block).to_batches():
                     self.rows += len(batch)
                     yield batch
-            if feed.problem is not None:
-                raise feed.problem
+            self.lines += block.count(b"\n") + (not block.endswith(b"\n"))
+            tail = (tail + block[-TAIL:])[-TAIL:]
         if not self.rows:
-            raise self._empty()
-        self.plain = not self.dialect.blank and feed.lines == self.rows
+            remedy = "" if self.source.path.name.startswith("train") else ", or remove it"
+            raise DataError(f"{self.source.path}: the file is empty; write at least one line{remedy}")
+        tail = tail.replace(b"\r\n", b"\n")
+        blank_at_end = max(len(tail) - len(tail.rstrip(b"\n")) - 1, 0)
+        self.plain = not self.dialect.blank and self.lines - blank_at_end == self.rows
         if not self.plain and (lines := self._blank_lines()):
             self.source.drop("blank lines", len(lines), f"{self.source.path}:{lines[0]}")
 
-    def _options(self, block: int) -> dict[str, object]:
+    def _blocks(self, start: bytes, stream: BinaryIO) -> Iterator[bytes]:
+        """Whole records: up to the end of a line, and with quotes in pairs."""
+        block = start + stream.read(BLOCK)
+        while block:
+            block += b"" if block.endswith(b"\n") else stream.readline()
+            while self.dialect.quoted and block.count(b'"') % 2 and (more := stream.read(BLOCK) + stream.readline()):
+                block += more
+            yield block
+            block = stream.read(BLOCK)
+
+    def _parsed(self, block: bytes) -> pa.Table:
         dialect, names = self.dialect, [str(at) for at in range(len(self.dialect.names))]
         chosen = [names[at] for at in dialect.places.values()]
-        return {
-            "read_options": arrow_csv.ReadOptions(column_names=names, block_size=block, use_threads=False),
-            "parse_options": arrow_csv.ParseOptions(
-                delimiter=dialect.delimiter,
-                quote_char='"' if dialect.quoted else False,
-                newlines_in_values=dialect.quoted,
-            ),
-            "convert_options": arrow_csv.ConvertOptions(
-                include_columns=chosen, column_types=dict.fromkeys(chosen, LABELS), null_values=[]
-            ),
-        }
-
-    def _empty(self) -> DataError:
-        remedy = "" if self.source.path.name.startswith("train") else ", or remove it"
-        return DataError(f"{self.source.path}: the file is empty; write at least one line{remedy}")
+        read = arrow_csv.ReadOptions(column_names=names, block_size=len(block) + 1, use_threads=False)
+        parse = arrow_csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char='"' if dialect.quoted else False,
+            newlines_in_values=dialect.quoted,
+        )
+        convert = arrow_csv.ConvertOptions(
+            include_columns=chosen, column_types=dict.fromkeys(chosen, LABELS), null_values=[]
+        )
+        # Arrow takes a lone carriage return for the end of a line.
+        if not dialect.quoted and block.count(b"\r") - block.endswith(b"\r") > block.count(b"\r\n"):
+            raise self.explain("a carriage return inside a line")
+        try:
+            return arrow_csv.read_csv(pa.BufferReader(block), read, parse, convert)
+        except pa.ArrowException as problem:
+            raise self.explain(str(problem)) from None
 
     def line_of(self, row: int) -> int:
         """The line on which a triple begins."""
         if self.plain:
             return row + self.dialect.lines + 1
-        with self.source.open() as stream:
+        with self.source.open() as stream, suppress(csv.Error):
             for found, (line, _) in enumerate(self._records(stream)):
                 if found == row:
                     return line
@@ -123,23 +134,21 @@ class _Reading:
                     yield number, text.split(dialect.delimiter)
             return
         csv.field_size_limit(1 << 30)
-        lines = io.TextIOWrapper(stream, "utf-8", "replace", newline="")
+        lines = (_text(line, number) + "\n" for number, line in enumerate(stream, 1))
         reader, before = csv.reader(lines, delimiter=dialect.delimiter), 0
         for record in reader:
             if before >= dialect.lines and record:
                 yield before + 1, record
             before = reader.line_num
-        lines.detach()
 
     def _blank_lines(self) -> list[int]:
         """Those before the last triple."""
-        with self.source.open() as stream:
-            records = [line for line, _ in self._records(stream)]
+        last = self.line_of(self.rows - 1)
         with self.source.open() as stream:
             blank = [number for number, line in enumerate(stream, 1) if not _text(line, number)]
-        return [line for line in blank if line < records[-1]]
+        return [line for line in blank if line < last]
 
-    def explain(self, problem: Exception) -> DataError:
+    def explain(self, problem: str) -> DataError:
         """The first line that is wrong."""
         path, width = self.source.path, len(self.dialect.names)
         with self.source.open() as stream:
@@ -155,7 +164,7 @@ class _Reading:
                             return DataError(f"{path}:{number}: {self._misfit(record)}")
             except csv.Error as error:
                 return DataError(f"{path}: {error}; correct the file")
-        return DataError(f"{path}: cannot be read: {str(problem).splitlines()[0]}")
+        return DataError(f"{path}: cannot be read: {problem.splitlines()[0]}")
 
     def _odd(self, text: str) -> str:
         """What is wrong with a line that has no quotes; nothing is for a blank one."""
@@ -188,68 +197,3 @@ def _broken(line: bytes, number: int) -> str:
 def _text(line: bytes, number: int, errors: str = "replace") -> str:
     line = line.removeprefix(BOM) if number == 1 else line
     return line.removesuffix(b"\n").removesuffix(b"\r").decode(errors=errors)
-
-
-@contextmanager
-def _explained(reading: _Reading, feed: _Feed) -> Iterator[None]:
-    """What Arrow cannot read, by its line."""
-    try:
-        yield
-    except (pa.ArrowException, _LoneReturnError) as problem:
-        if feed.problem is not None and not isinstance(feed.problem, _LoneReturnError):
-            raise feed.problem from None
-        raise reading.explain(problem) from None
-
-
-class _LoneReturnError(Exception):
-    """Arrow takes a lone carriage return for the end of a line; here it is a mistake."""
-
-
-class _Feed(io.RawIOBase):
-    """The bytes of a file for Arrow, looked at as they pass. A problem is kept: Arrow would word it anew.
-
-    Attributes:
-        problem: what went wrong.
-    """
-
-    def __init__(self, start: bytes, stream: BinaryIO, exact: bool) -> None:
-        self._next, self._stream, self._exact = start, stream, exact
-        self._lines, self._return, self._tail = 0, False, b""
-        self.problem: Exception | None = None
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether there is nothing but line ends."""
-        while not self._next.strip(b"\r\n"):
-            more = self._stream.read(BLOCK)
-            if not more:
-                return True
-            self._next += more
-        return False
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes; none once there is a problem."""
-        try:
-            block = self._next[:size] or self._stream.read(size)
-        except Exception as problem:
-            self.problem = problem
-            return b""
-        self._next = self._next[size:]
-        self._lines += block.count(b"\n")
-        if self._exact and (self._return or b"\r" in block):
-            seen = (b"\r" if self._return else b"") + block
-            self._return = seen.endswith(b"\r")  # it may be the first half of an end, or the end of the file
-            if seen.count(b"\r") - self._return > seen.count(b"\r\n"):
-                self.problem = _LoneReturnError()
-                return b""
-        self._tail = (self._tail + block[-TAIL:])[-TAIL:]
-        return block
-
-    @property
-    def lines(self) -> int:
-        """How many there were; blank ones at the end do not count."""
-        tail = self._tail.replace(b"\r\n", b"\n")
-        return self._lines + 1 - (len(tail) - len(tail.rstrip(b"\n")))

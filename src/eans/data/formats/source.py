@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ class FileSource:
             return cls(path, options)
         copy = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115
         source = cls(Path("<stdin>") if str(path) == STDIN else path, options, _copy=copy)
+        weakref.finalize(source, copy.close)
         with problems_of(source.path, None):
             if str(path) == STDIN:
                 shutil.copyfileobj(sys.stdin.buffer, copy, BUFFER)

@@ -43,8 +43,8 @@ class Vocabulary(Sequence[str]):
     @classmethod
     def of_different(cls, labels: pa.LargeStringArray, kind: str) -> Vocabulary:
         """A vocabulary of labels that are known to be good: different, not empty, without tabs and line breaks."""
-        made = cls((), kind)
-        made.array = labels
+        made = cls.__new__(cls)
+        made.kind, made.array = kind, labels
         return made
 
     @cached_property

@@ -69,10 +69,11 @@ def collect(source: FileSource, entities: Names, relations: Names) -> Collected:
     with closing(read(source)) as batches:  # type: ignore[type-var]
         for batch in batches:
             parts = [batch.column(part) for part in PARTS]
+            before = len(entities.numbering), len(relations.numbering)
             ends, new_ends = entities.numbering.number(parts[HEAD], parts[TAIL])
             kinds, new_kinds = relations.numbering.number(parts[RELATION])
-            places = [(at // 2, TAIL if at % 2 else HEAD) for at in _bad(parts[HEAD], parts[TAIL], new_ends, entities)]
-            places += [(at, RELATION) for at in _bad(parts[RELATION], None, new_kinds, relations)]
+            places = [(at // 2, TAIL if at % 2 else HEAD) for at in _bad(entities, before[0], new_ends)]
+            places += [(at, RELATION) for at in _bad(relations, before[1], new_kinds)]
             if places:
                 row, part = min(places)
                 names = relations if part == RELATION else entities
@@ -94,41 +95,15 @@ def collect(source: FileSource, entities: Names, relations: Names) -> Collected:
     return found
 
 
-def _bad(first: pa.Array, second: pa.Array | None, new: NDArray[np.int64], names: Names) -> list[int]:
-    """The first of the `new` labels that cannot be one, if any: its place in the rows of one or two columns."""
-    if not len(new) or names.fixed:
-        return [int(at) for at in new[:1]]
-    if second is None:
-        labels, at = first.take(pa.array(new)), new
-    else:
-        sides = new % 2
-        labels = pa.concat_arrays([side.take(pa.array(new[sides == n] // 2)) for n, side in enumerate((first, second))])
-        at = np.concatenate([new[sides == 0], new[sides == 1]])
-    if pa.types.is_dictionary(labels.type):
-        labels = labels.cast(labels.type.value_type)
-    try:
-        labels.validate(full=True)
-        bad = pc.or_(pc.equal(pc.binary_length(labels), 0), pc.match_substring_regex(labels, r"[\t\n\r]"))
-        wrong = at[bad.to_numpy(zero_copy_only=False)]
-    except pa.ArrowInvalid:
-        raw = labels.cast(pa.large_binary()).to_pylist()
-        wrong = np.array([place for place, label in zip(at, raw, strict=True) if not _is_utf8(label)], np.int64)
-    return [int(at) for at in np.sort(wrong)[:1]]
-
-
-def _is_utf8(label: bytes) -> bool:
-    try:
-        return label.decode() is not None
-    except UnicodeDecodeError:
-        return False
+def _bad(names: Names, before: int, new: NDArray[np.int64]) -> list[int]:
+    """The first of the `new` labels that cannot be one, if any: where it is."""
+    bad = 0 if names.fixed else names.numbering.unusable(before)
+    return [int(new[bad])] if bad is not None and len(new) else []
 
 
 def _reason(column: pa.Array, row: int, part: str, names: Names) -> str:
     """What is wrong with a label."""
-    try:
-        label = column[row].as_py()
-    except UnicodeDecodeError:
-        return f"the {part} is not valid UTF-8; convert the file to UTF-8"
+    label = column[row].as_py()
     if not label:
         return f"empty {part}; fill in the field or delete the line"
     if any(letter in label for letter in "\t\n\r"):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from eans.data.findings import Finding, Rows, be, brief, listed, many, such
 from eans.graph import HEAD, RELATION, TAIL, Vocabulary
-from eans.vocabulary import bytes_of, joined
 
 # Invisible, and no part of any script: joiners such as U+200D are.
 INVISIBLE = "\u00ad\u200b\u2028\u2029\u2060\ufeff"
@@ -32,8 +31,7 @@ def labels(rows: Rows) -> Iterator[Finding]:
     for vocabulary, columns in ((rows.graph.entities, [HEAD, TAIL]), (rows.graph.relations, [RELATION])):
         plain, unusual = True, False
         for start in range(0, len(vocabulary), BLOCK):
-            labels = vocabulary.array[start : start + BLOCK]
-            whole = f"\n{bytes_of(joined(chr(10), labels, '')).decode()}"
+            whole = "\n".join(("", *vocabulary.array[start : start + BLOCK].to_pylist(), ""))
             printable = whole.replace("\n", "").isprintable()
             plain = plain and printable
             spaces = not printable or "  " in whole or " \n" in whole or "\n " in whole

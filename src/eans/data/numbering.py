@@ -54,6 +54,14 @@ class Numbering:
         buffers = pa.py_buffer(self._bounds), pa.py_buffer(self._letters)
         return Vocabulary.of_different(pa.LargeStringArray.from_buffers(count, *buffers), self.kind)
 
+    def unusable(self, start: int) -> int | None:
+        """The first label from the id `start` on that is empty or has a tab or a line break, counted from there."""
+        bounds = self._bounds[start : self._count + 1]
+        letters = self._letters[int(bounds[0]) : int(bounds[-1])]
+        breaks = np.flatnonzero((letters == ord("\t")) | (letters == ord("\n")) | (letters == ord("\r")))[:1]
+        bad = [*np.flatnonzero(np.diff(bounds) == 0)[:1], *(np.searchsorted(bounds - bounds[0], breaks, "right") - 1)]
+        return min(map(int, bad), default=None)
+
     def number(self, *columns: pa.Array) -> tuple[Ints, Ints]:
         """The ids of labels, read row by row, of which some may be new.
 

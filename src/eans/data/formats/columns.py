@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eans.arguments import shown
-from eans.data.formats.base import Source
+from eans.data.formats.base import OPTIONAL, Source
 from eans.errors import DataError, UsageError
 from eans.labelled import part_places
 from eans.vocabulary import LABELS
@@ -97,9 +97,12 @@ def _times(column: pa.Array, part: str, place: Place) -> pa.Array:
 
 
 def _require_all(column: pa.Array, part: str, place: Place) -> None:
-    missing = column.is_null()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        missing = pc.or_kleene(missing, pc.equal(column, ""))
-    row = pc.index(missing, True).as_py()
-    if row >= 0:
-        raise DataError(f"{place(row)}: empty {part}; fill in the field or delete the line")
+    missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    if (
+        missing is None
+        and part in OPTIONAL
+        and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+    ):
+        missing = pc.binary_length(column).to_numpy(zero_copy_only=False) == 0  # empty labels are found with the ids
+    if missing is not None and missing.any():
+        raise DataError(f"{place(int(missing.argmax()))}: empty {part}; fill in the field or delete the line")

@@ -35,7 +35,7 @@ def read(source: FileSource) -> Iterator[pa.RecordBatch]:
                 start = rows
                 yield triples(columns, lambda row: source.place(start + row))  # noqa: B023
                 rows += len(batch)
-        except (pa.ArrowException, OSError, NotImplementedError) as error:
+        except (pa.ArrowException, OSError, NotImplementedError, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(f"{path}: is damaged, or neither Parquet nor Arrow ({reason}); write it again") from None
     if not rows:

@@ -31,7 +31,7 @@ from eans.vocabulary import bytes_of, joined
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, Split, Split] = ("train", "valid", "test")
-BLOCK = 1 << 18  # triples that are turned into text at a time
+BLOCK = 1 << 16  # triples that are turned into text at a time
 
 
 @dataclass(frozen=True, eq=False)

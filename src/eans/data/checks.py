@@ -19,7 +19,7 @@ from eans.data.label_checks import ignored_files, labels
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Split
 
 BLOCK = 1 << 18  # triples that are looked at together
-KEYS = 1 << 20  # keys that are sorted together
+KEYS = 1 << 21  # keys that are sorted together
 FEWEST = 10  # triples without which no order of columns can be told
 
 

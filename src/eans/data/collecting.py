@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,12 +67,13 @@ class Collected:
 def collect(source: FileSource, entities: Names, relations: Names) -> Collected:
     """All triples of a source; new labels enter the numberings."""
     blocks, weights, times, rows = Blocks(), [], [], 0
-    with closing(read(source)) as batches:  # type: ignore[type-var]
+    with closing(read(source)) as batches, ThreadPoolExecutor(1) as beside:  # type: ignore[type-var]
         for batch in batches:
             parts = [batch.column(part) for part in PARTS]
             before = len(entities.numbering), len(relations.numbering)
+            numbered = beside.submit(relations.numbering.number, parts[RELATION])
             ends, new_ends = entities.numbering.number(parts[HEAD], parts[TAIL])
-            kinds, new_kinds = relations.numbering.number(parts[RELATION])
+            kinds, new_kinds = numbered.result()
             places = [(at // 2, TAIL if at % 2 else HEAD) for at in _bad(entities, before[0], new_ends)]
             places += [(at, RELATION) for at in _bad(relations, before[1], new_kinds)]
             if places:

@@ -48,7 +48,7 @@ class Numbering:
     def vocabulary(self) -> Vocabulary:
         """The labels in the order of their ids, in the memory of the numbering, which numbers no more."""
         count, size = self._count, int(self._bounds[self._count])
-        del self._ids, self._hashes
+        del self._ids, self._halves
         self._bounds.resize(count + 1, refcheck=False)
         self._letters.resize(size, refcheck=False)
         buffers = pa.py_buffer(self._bounds), pa.py_buffer(self._letters)
@@ -118,7 +118,7 @@ class Numbering:
     def _make_table(self, size: int) -> None:
         """An empty table with `size` places, a power of 2, and all labels in it."""
         self._ids = np.full(size, -1, np.int32)
-        self._hashes = np.zeros(size, np.uint64)
+        self._halves = np.zeros(size, np.uint32)  # of the hashes, the lower ones
         for start in range(0, self._count, BLOCK):
             bounds = self._bounds[start : min(start + BLOCK, self._count) + 1]
             self._enter(_Words(self._letters, bounds).hashes(self._seed), start)
@@ -133,20 +133,20 @@ class Numbering:
             free = self._ids[at] < 0
             self._ids[at[free]] = ids[free]  # of several, one is written
             left = self._ids[at] != ids
-            self._hashes[at[~left]] = hashes[~left]
+            self._halves[at[~left]] = hashes[~left].astype(np.uint32)
             ids, hashes, at = ids[left], hashes[left], (at[left] + 1) & (len(self._ids) - 1)
 
     def _find(self, hashes: Hashes) -> Ints:
         """The ids of hashes, -1 for those that the table has not."""
-        at = self._places(hashes)
+        at, halves = self._places(hashes), hashes.astype(np.uint32)
         ids = self._ids[at].astype(np.int64)
-        left = np.flatnonzero((ids >= 0) & (self._hashes[at] != hashes))
+        left = np.flatnonzero((ids >= 0) & (self._halves[at] != halves))
         at = at[left]
         while len(left):
             at = (at + 1) & (len(self._ids) - 1)
             found = self._ids[at]
             ids[left] = found
-            other = (found >= 0) & (self._hashes[at] != hashes[left])
+            other = (found >= 0) & (self._halves[at] != halves[left])
             left, at = left[other], at[other]
         return ids
 

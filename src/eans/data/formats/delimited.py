@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -68,13 +70,16 @@ class _Reading:
 
     def batches(self, start: bytes, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
         tail = b""
-        for block in self._blocks(start[self.dialect.skipped :], stream):
-            if block.strip(b"\r\n"):
-                for batch in self._parsed(block).to_batches():
-                    self.rows += len(batch)
-                    yield batch
-            self.lines += block.count(b"\n") + (not block.endswith(b"\n"))
-            tail = (tail + block[-TAIL:])[-TAIL:]
+        with ThreadPoolExecutor(1) as pool:  # a block is parsed while the one before is at work
+            parsed: deque[Future[list[pa.RecordBatch]]] = deque()
+            for block in self._blocks(start[self.dialect.skipped :], stream):
+                parsed.append(pool.submit(self._parsed, block))
+                self.lines += block.count(b"\n") + (not block.endswith(b"\n"))
+                tail = (tail + block[-TAIL:])[-TAIL:]
+                if len(parsed) > 1:
+                    yield from self._counted(parsed.popleft().result())
+            for last in parsed:
+                yield from self._counted(last.result())
         if not self.rows:
             remedy = "" if self.source.path.name.startswith("train") else ", or remove it"
             raise DataError(f"{self.source.path}: the file is empty; write at least one line{remedy}")
@@ -83,6 +88,11 @@ class _Reading:
         self.plain = not self.dialect.blank and self.lines - blank_at_end == self.rows
         if not self.plain and (lines := self._blank_lines()):
             self.source.drop("blank lines", len(lines), f"{self.source.path}:{lines[0]}")
+
+    def _counted(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.rows += len(batch)
+            yield batch
 
     def _blocks(self, start: bytes, stream: BinaryIO) -> Iterator[bytes]:
         """Whole records: up to the end of a line, and with quotes in pairs."""
@@ -94,7 +104,9 @@ class _Reading:
             yield block
             block = stream.read(BLOCK)
 
-    def _parsed(self, block: bytes) -> pa.Table:
+    def _parsed(self, block: bytes) -> list[pa.RecordBatch]:
+        if not block.strip(b"\r\n"):
+            return []
         dialect, names = self.dialect, [str(at) for at in range(len(self.dialect.names))]
         chosen = [names[at] for at in dialect.places.values()]
         read = arrow_csv.ReadOptions(column_names=names, block_size=len(block) + 1, use_threads=False)
@@ -107,10 +119,12 @@ class _Reading:
             include_columns=chosen, column_types=dict.fromkeys(chosen, LABELS), null_values=[]
         )
         # Arrow takes a lone carriage return for the end of a line.
-        if not dialect.quoted and block.count(b"\r") - block.endswith(b"\r") > block.count(b"\r\n"):
+        returns = 0 if dialect.quoted else block.count(b"\r")
+        if returns and returns - block.endswith(b"\r") > block.count(b"\r\n"):
             raise self.explain("a carriage return inside a line")
         try:
-            return arrow_csv.read_csv(pa.BufferReader(block), read, parse, convert)
+            found: list[pa.RecordBatch] = arrow_csv.read_csv(pa.BufferReader(block), read, parse, convert).to_batches()
+            return found
         except pa.ArrowException as problem:
             raise self.explain(str(problem)) from None
 

@@ -26,6 +26,7 @@ class PlainFile:
     path: Path
     options: ReadOptions = field(default_factory=ReadOptions)
     dropped: dict[str, Dropped] = field(default_factory=dict)
+    prefixes: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:

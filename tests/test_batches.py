@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eans.batches import BatchStream, mix
+from eans.errors import DataError
 from eans.graph import KnowledgeGraph
-from eans.types import Batch
+from eans.losses.logsigmoid import LogSigmoid
+from eans.types import Batch, Scores
 from eans.weights import answer_weights, query_weights, subsampling_weights
 
 
@@ -118,3 +121,47 @@ def test_mix_spreads_neighbours():
     assert mix(7, 8, 9) == mix(7, 8, 9)
     bits = [sum(seed >> bit & 1 for seed in seeds) / len(seeds) for bit in range(63)]
     assert all(0.44 < share < 0.56 for share in bits)
+
+
+def weighted(size: int, weights: list[float]) -> KnowledgeGraph:
+    return replace(line(size), weights=torch.tensor(weights))
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=12, max_size=12).filter(any), st.booleans())
+def test_weights_of_triples_weigh_positives(weights, subsampling):
+    graph = weighted(12, weights)
+    stream, plain = (BatchStream(g, 4, seed=3, subsampling=subsampling) for g in (graph, line(12)))
+    own = {tuple(row): weight for row, weight in zip(graph.train.tolist(), weights, strict=True)}
+    other = {tuple(row): weight for row, weight in zip(plain.triples.tolist(), plain.weights["tail"], strict=True)}
+    seen = set()
+    for step in range(24):
+        batch = stream[step]
+        seen |= set(rows(batch))
+        expected = torch.tensor([own[row] * other[row] for row in rows(batch)])
+        torch.testing.assert_close(batch.weight / batch.weight.sum(), expected / expected.sum())
+    assert seen == {row for row, weight in own.items() if weight}
+
+
+def test_weights_change_the_loss_as_copies_of_triples_do():
+    """With weights 2 and 1 the loss is that of a batch in which the first triple stands twice."""
+    weight, doubled = torch.tensor([2.0, 1.0]), torch.ones(3)
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, generator=generator), torch.randn(2, 5, generator=generator)
+    loss = LogSigmoid()
+    twice = torch.tensor([0, 0, 1])
+
+    def value(rows, weights):
+        positive, negative = (part[rows] for part in scores)
+        terms = loss(Scores(positive, negative, None), torch.zeros(len(rows), 5, dtype=torch.bool), weights)
+        return sum(terms.values())
+
+    every = torch.arange(2)
+    torch.testing.assert_close(value(every, weight), value(twice, doubled))
+    torch.testing.assert_close(value(every, 10 * weight), value(every, weight))
+    torch.testing.assert_close(value(every, torch.tensor([0.0, 1.0])), value(every[1:], torch.ones(1)))
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0, 1.0], [1.0, float("nan"), 1.0], [1.0, float("inf"), 1.0], [0.0] * 3])
+def test_weights_that_cannot_be_used(weights):
+    with pytest.raises(DataError, match="weights must be finite numbers from 0 on, and one at least greater than 0"):
+        weighted(3, weights)

@@ -161,3 +161,16 @@ def test_a_stream_that_is_cut_off_leaves_the_old_content(error: type[BaseExcepti
     with pytest.raises(error):
         write()
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_a_device_stays_what_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        atomic_write(pipe, b"content")
+        assert os.read(read, 100) == b"content"
+    finally:
+        os.close(read)
+    assert pipe.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]

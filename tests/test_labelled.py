@@ -244,3 +244,54 @@ def test_values_that_pandas_has_not(column: list[Any], dtype: str, message: str)
     with pytest.raises(UsageError) as caught:
         KnowledgeGraph.from_labels(frame)
     assert message in str(caught.value)
+
+
+# --- columns with names -------------------------------------------------------------------------------------------
+
+
+def test_tables_of_arrow_and_columns_with_names() -> None:
+    expected = KnowledgeGraph.from_labels(ROWS)
+    table = pa.table({"what": TAILS, "who": HEADS, "does": RELATIONS, "sure": [0.5, 0, 2], "when": ["1", "3", "2"]})
+    columns = {"head": "who", "relation": "does", "tail": 1}
+    graph = KnowledgeGraph.from_labels(table, columns=columns)
+    assert (graph.sha256, graph.weights, graph.times) == (expected.sha256, None, None)
+    graph = KnowledgeGraph.from_labels(table, test=ROWS[:1], columns=columns | {"weight": "sure", "time": "when"})
+    assert graph.weights is not None and graph.weights.tolist() == [0.5, 0, 2]  # noqa: PT018
+    assert graph.times is not None and graph.times.tolist() == [0, 2, 1]  # noqa: PT018
+    usual = pa.table({"o": TAILS, "s": HEADS, "p": pa.array(RELATIONS).dictionary_encode()})
+    for form in (usual, usual.to_batches()[0]):
+        assert KnowledgeGraph.from_labels(form).sha256 == expected.sha256
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"head": "whoo"},
+            "train: columns: no column 'whoo' for head; did you mean 'who'?; there are 4: who, does, what, n",
+        ),
+        (
+            {"head": "who", "relation": "does", "tail": "what", "weight": "n"},
+            "train, row 1: the weight -1 is no finite",
+        ),
+        ({"wait": "n"}, "columns: unknown part 'wait'; did you mean 'weight'?"),
+        ("head", "columns: head is ''; give the name of a column"),
+    ],
+)
+def test_columns_that_frames_have_not(columns: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        KnowledgeGraph.from_labels(Frame(who=HEADS, does=RELATIONS, what=TAILS, n=[1, -1, 2]), columns=columns)
+    assert str(caught.value).startswith(message)
+
+
+def test_columns_are_those_of_frames() -> None:
+    with pytest.raises(UsageError, match="train: columns are those of a data frame, and this is a list"):
+        KnowledgeGraph.from_labels(ROWS, columns={"weight": "n"})
+
+
+def test_frames_of_polars() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"object": TAILS, "subject": HEADS, "predicate": RELATIONS, "n": [1.0, 2.0, 0.0]})
+    graph = KnowledgeGraph.from_labels(frame, columns={"weight": "n"})
+    assert graph.sha256 == KnowledgeGraph.from_labels(ROWS).sha256
+    assert graph.weights is not None and graph.weights.tolist() == [1, 2, 0]  # noqa: PT018

@@ -61,7 +61,7 @@ def _weights(
 
 
 class BatchStream:
-    """Batches of a graph's training triples by step number.
+    """Batches of a graph's training triples by step number; of triples with weights, those with more than 0.
 
     Args:
         graph: where the triples come from.
@@ -84,6 +84,12 @@ class BatchStream:
     ) -> None:
         self.triples = graph.train.to(device)
         self.weights = _weights(graph, subsampling, power, device)
+        if graph.weights is not None:
+            # Their size says nothing: a loss divides by their sum. Those with 0 would only take the places of others.
+            own = (graph.weights / graph.weights.mean()).to(device, torch.float32)
+            learned = own > 0
+            self.triples = self.triples[learned]
+            self.weights = {side: (weights * own)[learned] for side, weights in self.weights.items()}
         self.batch_size = batch_size
         self.seed = seed
         self._shuffles: dict[tuple[Side, int], Tensor] = {}

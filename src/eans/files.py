@@ -59,6 +59,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         RunError: as `atomic_write`, also for an `OSError` from inside, which is taken for one of writing.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe, which nothing may take away
+        try:
+            with path.open("wb") as device:
+                yield device
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        return
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from eans.arguments import choice, described, shown, texts
 from eans.errors import DataError, EansWarning, UsageError
-from eans.labelled import Triples, labelled
+from eans.labelled import PARTS, Triples, asked_columns, extras, labelled, times_of, weights_of
 from eans.triple_index import HEAD as HEAD
 from eans.triple_index import RELATION as RELATION
 from eans.triple_index import SIDES as SIDES
@@ -35,7 +35,7 @@ from eans.vocabulary import Vocabulary as Vocabulary
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, Split, Split] = ("train", "valid", "test")
-BLOCK = 1 << 18  # triples that are turned into text at a time
+BLOCK = 1 << 16  # triples that are turned into text at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,8 @@ class KnowledgeGraph:
         source: where it can be loaded from again, a registered name or an absolute path; empty if nowhere.
         also_known: triples ``[n, 3]`` of no split that are true: filtered like the splits', and neither learned nor
             ranked.
-        weights: float32 ``[len(train)]``, how much each triple of train counts in the loss; None is 1 for all.
+        weights: float32 ``[len(train)]``, how much each triple of train counts in the loss, relative to the others; one
+            with 0 is known to be true and not learned. None is 1 for all.
         times: ``[len(train)]``, int64 or float64, when each triple of train was stated; None if the source has no time.
     """
 
@@ -77,7 +78,7 @@ class KnowledgeGraph:
                 raise DataError(f"{split}: expected int64 triples of shape [n, 3], got {described(triples)}")
             limits = (len(self.entities), len(self.relations), len(self.entities))
             if len(triples) and (
-                int(triples.min()) < 0 or any(int(triples[:, c].max()) >= limits[c] for c in range(3))
+                int(triples.min()) < 0 or any(m >= n for m, n in zip(triples.amax(0).tolist(), limits, strict=True))
             ):
                 raise DataError(f"{split}: an id lies outside the {limits[0]} entities or {limits[1]} relations")
         if not len(self.train):
@@ -87,20 +88,31 @@ class KnowledgeGraph:
                 raise DataError(
                     f"{what}: expected one for each of {len(self.train)} train triples, got {described(values)}"
                 )
+        if self.weights is not None and not usable_weights(self.weights):
+            raise DataError("weights must be finite numbers from 0 on, and one at least greater than 0")
 
     @classmethod
     def from_labels(
-        cls, train: Triples, valid: Triples = (), test: Triples = (), name: str = "graph"
+        cls,
+        train: Triples,
+        valid: Triples = (),
+        test: Triples = (),
+        name: str = "graph",
+        columns: Mapping[str, str | int] | str | None = None,
     ) -> KnowledgeGraph:
         """Build a graph from labelled triples; ids follow the order of first appearance.
 
         Args:
             train, valid, test: each a list, generator or other iterable of triples, a NumPy array ``[n, 3]``, or a data
-                frame of pandas or polars or an Arrow table: by its columns head, relation, tail (or subject, predicate,
-                object, or h, r, t, or s, p, o, or source, relation, target), or its three columns in this order. An
-                integer is the label of its decimal text: ``7`` and ``"7"`` are one entity.
+                frame of pandas or polars or a table of Arrow: by its columns head, relation, tail (or subject,
+                predicate, object, or h, r, t, or s, p, o, or source, relation, target), or its three columns in this
+                order. An integer is the label of its decimal text: ``7`` and ``"7"`` are one entity.
             name: what to call the graph.
+            columns: which columns of frames are which: ``{"head": "subject", "weight": "confidence"}``; weights and
+                times of train are taken only so.
         """
+        asked = asked_columns(columns)
+        extra = extras(train, asked, "train")
         entities: dict[str, int] = {}
         relations: dict[str, int] = {}
         splits = []
@@ -111,10 +123,19 @@ class KnowledgeGraph:
                     relations.setdefault(relation, len(relations)),
                     entities.setdefault(tail, len(entities)),
                 )
-                for head, relation, tail in labelled(triples, split)
+                for head, relation, tail in labelled(
+                    triples,
+                    split,
+                    asked if split == "train" else {part: asked[part] for part in PARTS if part in asked},
+                )
             ]
             splits.append(torch.tensor(rows, dtype=torch.int64).reshape(-1, 3))
-        return cls(name, Vocabulary(entities), Vocabulary(relations, "relation"), *splits)
+        made = cls(name, Vocabulary(entities), Vocabulary(relations, "relation"), *splits)
+        if "weight" in extra:
+            made = replace(made, weights=torch.from_numpy(weights_of(extra["weight"], "train")))
+        if "time" in extra:
+            made = replace(made, times=torch.from_numpy(times_of(extra["time"], len(made.train))))
+        return made
 
     def split(self, split: Split) -> Tensor:
         """The triples ``[n, 3]`` of one split."""
@@ -239,3 +260,8 @@ class KnowledgeGraph:
         return (
             f"KnowledgeGraph('{self.name}', {self.num_entities:,} entities, {self.num_relations:,} relations, {sizes})"
         )
+
+
+def usable_weights(weights: Tensor) -> bool:
+    """Whether they are finite, none is negative, and not all are 0."""
+    return bool(weights.isfinite().all()) and float(weights.min()) >= 0 and float(weights.max()) > 0

@@ -15,7 +15,7 @@ from torch import Tensor
 from eans.arguments import shown
 from eans.errors import DataError, EansError, UsageError
 from eans.graph import KnowledgeGraph
-from eans.labelled import COLUMNS, Triples, partly_labelled
+from eans.labelled import PARTS, Triples, partly_labelled
 from eans.table_files import ROWS, TEXT, TableReader
 
 # A path of a file, or rows of labels in any form that `KnowledgeGraph.from_labels` takes, with one of three missing.
@@ -53,7 +53,7 @@ class Queries:
 
     def __init__(self, table: QueryTable, graph: KnowledgeGraph, skip_unknown: bool = False) -> None:
         self.graph, self.skip_unknown = graph, skip_unknown
-        self.file = TableReader(table, COLUMNS) if isinstance(table, (str, Path)) else None
+        self.file = TableReader(table, PARTS) if isinstance(table, (str, Path)) else None
         self.table = table
         self.total = self.file.total if self.file else _length(table)
         self.read, self.skipped, self.first_skipped = 0, 0, ""

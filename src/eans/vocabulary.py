@@ -46,6 +46,13 @@ class Vocabulary(Sequence[str]):
         self.names: pa.LargeStringArray | None = None
         _check(self.array, kind)
 
+    @classmethod
+    def of_different(cls, labels: pa.LargeStringArray, kind: str) -> Vocabulary:
+        """A vocabulary of labels that are known to be good: different, not empty, without tabs and line breaks."""
+        made = cls.__new__(cls)
+        made.kind, made.array = kind, labels
+        return made
+
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """All labels as Python strings, which are made when first asked for: prefer `labels_of` for a few."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import eans
 from eans.data.formats import rdf
 from eans.data.formats.base import ReadOptions
 from eans.errors import DataError, UsageError
@@ -75,15 +76,14 @@ def test_different_literals_are_different_labels(tmp_path: Path, texts: list[str
 
 def test_turtle(tmp_path: Path) -> None:
     source = PlainFile(write(tmp_path / "g.ttl", TURTLE))
-    prefixes: dict[str, str] = {}
-    (batch,) = list(rdf.read(source, prefixes))
+    (batch,) = list(rdf.read(source))
     assert set(zip(*(column.to_pylist() for column in batch.columns), strict=True)) == {
         (f"{E}Alice", f"{E}knows", f"{E}Bob"),
         (f"{E}Alice", f"{E}knows", "_:friend"),
         (f"{E}Bob", f"{E}home", "[g.ttl 1]"),
         ("[g.ttl 1]", f"{E}in", f"{E}Paris"),
     }
-    assert prefixes == {"ex": E}
+    assert source.prefixes == {"ex": E}
     assert source.counts == {rdf.LITERALS: 2}
     assert source.dropped[rdf.LITERALS].example.startswith(f"{source.path}: <{E}Alice> <{E}name> ")
 
@@ -226,3 +226,10 @@ def test_short_names() -> None:
     assert rdf.short_names(labels, {"ex": E, "old": f"{E}old/"}) == {f"{E}old/Bob": "old:Bob", E: "ex:"}
     names = rdf.short_names(labels[:5], {"ex": E, "e": E, "none": ""})
     assert names == {f"{E}Alice": "ex:Alice", f"{E}old/Bob": "ex:old/Bob", E: "ex:"}
+
+
+def test_a_graph_shows_short_names(tmp_path: Path) -> None:
+    graph = eans.load(write(tmp_path / "g.ttl", TURTLE), report=lambda _: None)
+    assert graph.entities.shown(graph.entities.id(f"{E}Alice")) == f"ex:Alice ({E}Alice)"
+    assert graph.relations.name(graph.relations.id(f"{E}knows")) == "ex:knows"
+    assert graph.entities.name(graph.entities.id("_:friend")) is None

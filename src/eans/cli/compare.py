@@ -7,8 +7,18 @@ from typing import Annotated
 
 import typer
 
-from eans.cli.graphs import load_graph
-from eans.cli.options import DataOption, DeviceOption, SetOption, SplitOption, StrictOption, require_given
+from eans.cli.graphs import Reading, load_graph
+from eans.cli.options import (
+    ColumnsOption,
+    DataOption,
+    DeviceOption,
+    LiteralsOption,
+    QueryOption,
+    SetOption,
+    SplitOption,
+    StrictOption,
+    require_given,
+)
 from eans.progress import plain_console
 
 
@@ -27,12 +37,15 @@ def compare(
     device: DeviceOption = "auto",
     strict: StrictOption = False,
     split: SplitOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
 ) -> None:
     """Compare methods on a graph: equal budgets, several seeds, differences with 95 % confidence intervals."""
     from eans.comparison import compare as compare_methods
 
     require_given("--data", data)
-    graph = load_graph(data or "", strict, split)
+    graph = load_graph(data or "", strict, split, Reading(columns, query, literals))
     found = compare_methods(
         graph, methods, out=out, seeds=seeds, budget=budget, steps=steps, test=test, device=device, workers=workers,
         overrides=set_ or [],

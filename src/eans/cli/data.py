@@ -7,8 +7,18 @@ from typing import Annotated
 
 import typer
 
-from eans.cli.graphs import download_bar, load_graph, load_pytorch
-from eans.cli.options import DeviceOption, LabelsOption, SplitOption, StrictOption, file_to_write, require_given
+from eans.cli.graphs import Reading, download_bar, load_graph, load_pytorch
+from eans.cli.options import (
+    ColumnsOption,
+    DeviceOption,
+    LabelsOption,
+    LiteralsOption,
+    QueryOption,
+    SplitOption,
+    StrictOption,
+    file_to_write,
+    require_given,
+)
 from eans.cli.tables import plain_table
 from eans.errors import UsageError
 from eans.progress import plain_console
@@ -43,10 +53,13 @@ def show_all() -> None:
 
 @app.command("info")
 def show_one(
-    name: Annotated[str, typer.Argument(help="Dataset name or folder.")],
+    name: Annotated[str, typer.Argument(help="Dataset name, file or folder; - is standard input.")],
     strict: StrictOption = False,
     split: SplitOption = None,
     labels: LabelsOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
 ) -> None:
     """Sizes, relations and origin of a dataset."""
     import torch
@@ -56,7 +69,7 @@ def show_one(
 
     require_given("the name of the dataset", name)
     console = plain_console()
-    graph = load_graph(name, strict, split, labels)
+    graph = load_graph(name, strict, split, Reading(columns, query, literals, labels))
     console.print(repr(graph), soft_wrap=True)
     console.print(f"entities that never occur in train: {graph.unseen_entities():,}")
     table = plain_table("relation", *SPLITS, right=SPLITS)
@@ -87,7 +100,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(help="Dataset name or folder.")],
+    name: Annotated[str, typer.Argument(help="Dataset name, file or folder; - is standard input.")],
     json: JsonOption = None,
     html: Annotated[Path | None, typer.Option(help="Write one HTML page with figures to this file.")] = None,
     estimate: Annotated[
@@ -97,6 +110,9 @@ def describe(
     strict: StrictOption = False,
     split: SplitOption = None,
     labels: LabelsOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
 ) -> None:
     """Describe a graph before training: degrees, relations, leakage, components, baselines, a recipe and its cost."""
     require_given("the name of the dataset", name)
@@ -108,7 +124,9 @@ def describe(
     from eans.files import atomic_write
 
     choose_device(device)
-    found = describe(load_graph(name, strict, split, labels), estimate=estimate, device=device)
+    found = describe(
+        load_graph(name, strict, split, Reading(columns, query, literals, labels)), estimate=estimate, device=device
+    )
     console = plain_console()
     if json == STANDARD_OUTPUT:
         print(found.to_json())

@@ -25,7 +25,10 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="train, valid or test. Default: test.")] = None,
     test: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Rank the triples of this file (TSV, also .gz) instead of a split."),
+        typer.Option(
+            metavar="FILE",
+            help="Rank the triples of this file (TSV, CSV, Parquet, JSON lines, ...) instead of a split.",
+        ),
     ] = None,
     ties: Annotated[str, typer.Option(help="realistic, optimistic or pessimistic.")] = "realistic",
     json: Annotated[bool, typer.Option("--json", help="Print JSON: everything, also by relation.")] = False,
@@ -59,7 +62,7 @@ def with_test_file(run: Run, file: Path) -> Run:
     """The run with the triples of a file in place of the test split, which stays known."""
     from eans.data import check_test, read_triples
 
-    graph = run.graph.with_test(read_triples(file, run.graph))
+    graph = run.graph.with_test(read_triples(file, run.graph, warn))
     for finding in check_test(graph, file):
         warn(finding)
     return replace(run, graph=graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,27 @@ if TYPE_CHECKING:
     from eans.splitting import Splitting
 
 
-def load_graph(
-    name: str, strict: bool = False, split: str | None = None, labels: list[Path] | None = None
-) -> KnowledgeGraph:
-    """The graph behind a dataset name or folder (the bundled one for an empty name), with a bar if it is fetched.
+@dataclass(frozen=True)
+class Reading:
+    """What the options of a command say about files of triples."""
 
-    What is probably wrong with a folder's files is told on standard error; `strict` makes it an error. It is split as
+    columns: str | None = None
+    query: str | None = None
+    literals: bool = False
+    labels: list[Path] | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether they say anything on what the triples are; labels are about their names."""
+        return (self.columns, self.query, self.literals) != (None, None, False)
+
+
+def load_graph(
+    name: str, strict: bool = False, split: str | None = None, reading: Reading | None = None
+) -> KnowledgeGraph:
+    """The graph behind a dataset name, file or folder (the bundled one for an empty name), with a bar if it is fetched.
+
+    What is probably wrong with the files is told on standard error; `strict` makes it an error. It is split as
     `splitting_of` says.
     """
     from eans import data
@@ -29,17 +45,24 @@ def load_graph(
 
     chosen = splitting_of(name, split)  # a slip is told before anything is read
     with download_bar() as report:
-        graph = data.load(name or data.bundled_name(), strict=strict, progress=report, report=warn, labels=labels)
-    return graph if chosen is None else split_graph(graph, chosen, warn)
+        options = asdict(reading or Reading())
+        graph = data.load(name or data.bundled_name(), strict=strict, progress=report, report=warn, **options)
+    if chosen is None:
+        return graph
+    if split is None:
+        print(
+            f"eans: {name} is one file: split 80/10/10 into train, valid, test (--split none: train)", file=sys.stderr
+        )
+    return split_graph(graph, chosen, warn)
 
 
 def splitting_of(name: str, split: str | None) -> Splitting | None:
     """What --split says; without it a single file is split, and what has splits is not."""
-    from eans.data import is_registered
+    from eans.data import is_file, is_registered
     from eans.splitting import Splitting
 
     if split is None:
-        return Splitting() if name and not is_registered(name) and Path(name).is_file() else None
+        return Splitting() if name and not is_registered(name) and is_file(Path(name)) else None
     return None if split.strip() == "none" else Splitting.parse(split)
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import load_graph
-from eans.cli.options import DataOption, DeviceOption, SeedOption, SetOption, choose, overrides_of, require_given
+from eans.cli.graphs import Reading, load_graph
+from eans.cli.options import (
+    ColumnsOption,
+    DataOption,
+    DeviceOption,
+    LiteralsOption,
+    QueryOption,
+    SeedOption,
+    SetOption,
+    choose,
+    overrides_of,
+    require_given,
+)
 from eans.cli.report import report
 from eans.cli.tables import plain_table
 from eans.errors import UsageError
@@ -56,6 +67,9 @@ def inspect_sampler(
     seed: SeedOption = None,
     device: DeviceOption = "auto",
     set_: SetOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
 ) -> None:
     """How hard, how wrong, how varied and how expensive negatives are; several samplers side by side."""
     from eans.figures import require_matplotlib
@@ -69,7 +83,8 @@ def inspect_sampler(
     for option, value in (("--steps", steps), ("--every", every), ("--probe", probe)):
         if value is not None and value < 1:
             raise UsageError(f"{option} must be at least 1, got {value}")
-    found = _inspected(what, data, steps, every, probe, device, overrides_of(set_, seed))
+    reading = Reading(columns, query, literals)
+    found = _inspected(what, data, steps, every, probe, device, overrides_of(set_, seed), reading)
     if out is not None:
         save(found, out)
         draw(found, out)
@@ -89,6 +104,7 @@ def _inspected(
     probe: int,
     device: str,
     overrides: list[str],
+    reading: Reading,
 ) -> list[Inspection]:
     """An inspection of each recipe, which is trained for it, and of each run folder."""
     from eans import recipes
@@ -103,7 +119,7 @@ def _inspected(
     # All recipes are read before the first one is trained: a slip in the last name should not cost an hour.
     chosen = {name: recipes.load(name, overrides, data) for name in names if name not in runs}
     found = []
-    graph_of = cache(load_graph)  # read once, and what is wrong with it told once
+    graph_of = cache(partial(load_graph, reading=reading))  # read once, and what is wrong with it told once
     for name in names:
         if name in runs:
             found.append(inspect_run(name, probe=probe, device=device))

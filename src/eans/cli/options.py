@@ -11,7 +11,21 @@ from eans.errors import UsageError, did_you_mean
 
 RunArgument = Annotated[Path, typer.Argument(help="Run folder.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-DataOption = Annotated[str | None, typer.Option(help="Dataset name or folder. Default: the recipe's.")]
+DataOption = Annotated[
+    str | None, typer.Option(help="Dataset name, file or folder; - is standard input. Default: the recipe's.")
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PART=COLUMN,...",
+        help="Which columns are which, by name or number from 1: head=subject,relation=predicate,tail=object; also"
+        " weight and time. Default: the usual names, or the only three.",
+    ),
+]
+QueryOption = Annotated[str | None, typer.Option(metavar="SQL", help="Select the triples from a database.")]
+LiteralsOption = Annotated[
+    bool, typer.Option("--literals", help="Keep RDF literals as entities. Default: leave out their triples.")
+]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="Short for --set train.seed=N.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key; repeatable.")
@@ -34,7 +48,7 @@ StrictOption = Annotated[
     bool,
     typer.Option(
         "--strict",
-        help="Fail on what is otherwise a warning about a folder of triples: duplicates, leakage, a header...",
+        help="Fail on what is otherwise a warning about files of triples: duplicates, leakage, a header...",
     ),
 ]
 
@@ -54,7 +68,7 @@ def choose(option: str, value: str, allowed: tuple[str, ...]) -> str:
 def require_given(option: str, dataset: str | None) -> None:
     """Raise for an empty name: what an unset variable of a shell becomes should not choose a graph."""
     if dataset is not None and not dataset.strip():
-        raise UsageError(f"{option} is empty; give the name of a dataset or a folder")
+        raise UsageError(f"{option} is empty; give the name of a dataset, a file or a folder")
 
 
 def file_to_write(option: str, path: Path) -> Path:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import load_graph, load_pytorch, split_kept
+from eans.cli.graphs import Reading, load_graph, load_pytorch, split_kept
 from eans.cli.options import (
+    ColumnsOption,
     DataOption,
     DeviceOption,
     LabelsOption,
+    LiteralsOption,
+    QueryOption,
     SeedOption,
     SetOption,
     SplitOption,
@@ -52,18 +55,26 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
     strict: StrictOption = False,
     split: SplitOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
     labels: LabelsOption = None,
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     load_pytorch()
+    load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
     if resume is not None:
         if any(given is not None for given in (recipe, data, out, seed, split, budget)) or set_:
             raise UsageError(
                 "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set, --split or --budget"
             )
-        if strict:
-            raise UsageError("--strict checks a folder of triples, and --resume reads none: a run has its own copy")
+        for option, given in (
+            ("--strict checks a folder", strict),
+            ("--columns, --query and --literals read files", Reading(columns, query, literals).given),
+        ):
+            if given:
+                raise UsageError(f"{option} of triples, and --resume reads none: a run has its own copy")
         if labels:
             raise UsageError("--labels names what a graph has when it is read, and a run keeps its names: leave it out")
         show_run(_resumed(resume, device))
@@ -74,11 +85,10 @@ def train(
                 "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for the"
                 " hyper-parameters of one method"
             )
-        load = partial(load_graph, strict=strict, split=split, labels=labels)
         search(budget, data, out, None, None, 1, seed or 0, device, load, split)
         return
     require_given("--data", data)
-    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, strict, split, labels))
+    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, load, split))
 
 
 def _trained(
@@ -87,14 +97,12 @@ def _trained(
     overrides: list[str],
     out: Path | None,
     device: str,
-    strict: bool,
+    load: Callable[[str], KnowledgeGraph],
     split: str | None,
-    labels: list[Path] | None,
 ) -> Run:
     from eans.lifecycle import start
     from eans.recipes.choosing import recipe_and_graph
 
-    load = partial(load_graph, strict=strict, split=split, labels=labels)
     recipe, graph = recipe_and_graph(name, data, overrides, load)
     with (
         out_folder(out, recipe, graph) as folder,

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import load_graph, split_kept
-from eans.cli.options import DataOption, DeviceOption, LabelsOption, SplitOption, StrictOption, require_given
+from eans.cli.graphs import Reading, load_graph, split_kept
+from eans.cli.options import (
+    ColumnsOption,
+    DataOption,
+    DeviceOption,
+    LabelsOption,
+    LiteralsOption,
+    QueryOption,
+    SplitOption,
+    StrictOption,
+    require_given,
+)
 from eans.cli.tables import show_run
 from eans.progress import plain_console
 from eans.streams import outlive_readers
@@ -42,6 +52,9 @@ def tune(
     device: DeviceOption = "auto",
     strict: StrictOption = False,
     split: SplitOption = None,
+    columns: ColumnsOption = None,
+    query: QueryOption = None,
+    literals: LiteralsOption = False,
     labels: LabelsOption = None,
 ) -> None:
     """Search for the best model in a given time: whole methods, short runs first, the best of them longer."""
@@ -50,7 +63,7 @@ def tune(
     if show_space:
         plain_console().print(space_text(space), soft_wrap=True, end="")
         return
-    load = partial(load_graph, strict=strict, split=split, labels=labels)
+    load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
     search(budget, data, out, methods, space, seeds, seed, device, load, split)
 
 

@@ -1,4 +1,4 @@
-"""Graphs from disk: folders of triples, and benchmarks by name."""
+"""Graphs from disk: files and folders of triples, and benchmarks by name."""
 
 from eans.data.catalogue import Dataset, Kind, Sizes, Source
 from eans.data.checks import check_test
@@ -12,6 +12,7 @@ from eans.data.registry import (
     datasets,
     get,
     info,
+    is_file,
     is_here,
     is_registered,
     load,
@@ -33,6 +34,7 @@ __all__ = [
     "datasets",
     "get",
     "info",
+    "is_file",
     "is_here",
     "is_registered",
     "load",

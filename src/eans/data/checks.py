@@ -14,14 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eans.data.findings import Finding, Ints, Rows, be, listed, many, such
+from eans.data.formats.source import FileSource
 from eans.data.label_checks import ignored_files, labels
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Split
 
+BLOCK = 1 << 18  # triples that are looked at together
+KEYS = 1 << 21  # keys that are sorted together
 FEWEST = 10  # triples without which no order of columns can be told
 LARGEST = 2**63 - 1  # number that stands for a triple
 
 
-def check(graph: KnowledgeGraph, folder: Path, files: Mapping[Split, Path]) -> list[Finding]:
+def check(graph: KnowledgeGraph, folder: Path, files: Mapping[Split, Path | FileSource]) -> list[Finding]:
     """All findings on a graph that was read from `files` in `folder`."""
     rows = Rows(graph, folder, files)
     return [finding for find in CHECKS for finding in find(rows)]
@@ -82,16 +85,13 @@ def _occurring(rows: Rows, column: int) -> NDArray[np.bool_]:
 
 def _repeated(rows: Rows) -> Iterator[Finding]:
     """Triples that occur again, in their split or in another one."""
-    keys = _keys(rows.triples, rows.graph.num_entities, rows.graph.num_relations)
-    for number, split in enumerate(rows.headers, 1):
-        keys[split][0] = -number  # said already
-    ordered = np.sort(np.concatenate(list(keys.values())))
-    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    shares = -(-sum(map(len, rows.triples.values())) // KEYS)
+    repeated = np.sort(np.concatenate([_twice(rows, share, shares) for share in range(shares)]))
     if not len(repeated):
         return
     # From here on, only the triples that occur more than once, as a rule few: their rows, and their keys.
-    again = {split: np.flatnonzero(_among(part, repeated)) for split, part in keys.items()}
-    keys = {split: part[again[split]] for split, part in keys.items()}
+    again = {split: _rows_with(rows, split, repeated) for split in rows.triples}
+    keys = {split: _keys(rows, split, at) for split, at in again.items()}
     for split in rows.read:
         yield from _duplicates(rows, split, again[split], keys[split])
     for earlier, later in combinations(SPLITS, 2):
@@ -99,16 +99,42 @@ def _repeated(rows: Rows) -> Iterator[Finding]:
             yield from _leakage(rows, earlier, later, again, keys)
 
 
-def _keys(triples: Mapping[Split, Ints], entities: int, relations: int) -> dict[Split, Ints]:
-    """For each split a number per triple, int64 ``[n]``: the same for equal triples alone, wherever they are."""
+def _keys(rows: Rows, split: Split, at: Ints | slice) -> Ints:
+    """A number for each triple of some rows, the same for equal ones; headers, which are told elsewhere, equal none."""
+    part, entities, relations = rows.triples[split][at], rows.graph.num_entities, rows.graph.num_relations
     if entities * relations * entities <= LARGEST:
-        return {
-            split: (part[:, HEAD] * relations + part[:, RELATION]) * entities + part[:, TAIL]
-            for split, part in triples.items()
-        }
-    numbers = np.unique(np.concatenate(list(triples.values())), axis=0, return_inverse=True)[1].reshape(-1)
-    ends = np.cumsum([len(part) for part in triples.values()])
-    return dict(zip(triples, np.split(numbers, ends[:-1]), strict=True))
+        keys: Ints = (part[:, HEAD] * relations + part[:, RELATION]) * entities + part[:, TAIL]
+    else:  # their numbers would be too large
+        keys = rows.numbers[split][at].copy()
+    if split in rows.headers and len(keys) and (at.start == 0 if isinstance(at, slice) else at[0] == 0):
+        keys[0] = -1 - rows.headers.index(split)
+    return keys
+
+
+def _twice(rows: Rows, share: int, shares: int) -> Ints:
+    """The keys that occur more than once, of one share of all keys: few are in memory at a time."""
+    ordered, size = np.empty(2 * KEYS, np.int64), 0
+    for split, part in rows.triples.items():
+        for start in range(0, len(part), BLOCK):
+            keys = _keys(rows, split, slice(start, start + BLOCK))
+            keys = keys[part[start : start + BLOCK, TAIL] % shares == share] if shares > 1 else keys
+            if size + len(keys) > len(ordered):
+                ordered.resize(2 * len(ordered), refcheck=False)
+            ordered[size : size + len(keys)] = keys
+            size += len(keys)
+    ordered = ordered[:size]
+    ordered.sort()
+    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _rows_with(rows: Rows, split: Split, wanted: Ints) -> Ints:
+    """The rows of a split whose keys are wanted."""
+    size = len(rows.triples[split])
+    found = [
+        start + np.flatnonzero(_among(_keys(rows, split, slice(start, start + BLOCK)), wanted))
+        for start in range(0, size, BLOCK)
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _among(values: Ints, wanted: Ints) -> NDArray[np.bool_]:
@@ -178,8 +204,10 @@ def _unseen(rows: Rows) -> Iterator[Finding]:
         missing = ~known
         found = np.zeros(len(vocabulary), dtype=bool)
         triples, example = 0, None
-        for split in rows.read:
-            concerned: NDArray[np.bool_] = np.any(missing[rows.triples[split][:, columns]], axis=1)
+        for split in rows.read if missing.any() else ():
+            concerned: NDArray[np.bool_] = np.zeros(len(rows.triples[split]), dtype=bool)
+            for column in columns:
+                concerned |= missing[rows.triples[split][:, column]]
             concerned[0] &= split not in rows.headers
             if concerned.any():
                 triples += int(concerned.sum())

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eans.data.formats.source import FileSource
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph, Split
+from eans.labelled import PART_NAMES
 
 Ints = NDArray[np.int64]
 
 # Names of columns. A first line of which two fields are among them, and none occurs in another line, is a header.
-HEADER = {
-    *("head", "h", "head_id", "subject", "subj", "s", "source", "src", "from", "start", "entity1"),
-    *("relation", "rel", "r", "relation_id", "relation_type", "predicate", "pred", "p", "property", "edge", "type"),
-    *("tail", "t", "tail_id", "object", "obj", "o", "target", "tgt", "to", "end", "entity2"),
-}
+HEADER = set().union(*PART_NAMES.values())
 
 
 @dataclass(frozen=True)
@@ -39,23 +38,40 @@ class Finding:
 
 
 class Rows:
-    """The triples as NumPy arrays ``[n, 3]``, and words for their places. A file has one triple a line, none blank."""
+    """The triples as NumPy arrays ``[n, 3]``, and words for their places.
 
-    def __init__(self, graph: KnowledgeGraph, folder: Path, files: Mapping[Split, Path]) -> None:
-        self.graph, self.folder, self.files = graph, folder, files
+    Args:
+        graph: what was read.
+        folder: where from; or a single file.
+        files: what each split was read from; of a path alone, one triple a line.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, folder: Path, files: Mapping[Split, Path | FileSource]) -> None:
+        self.graph, self.folder = graph, folder
+        sources = {split: found if isinstance(found, FileSource) else _text(found) for split, found in files.items()}
+        self.sources: dict[Split, FileSource] = sources
+        self.files = {split: source.path for split, source in sources.items()}
         self.triples: dict[Split, Ints] = {split: graph.split(split).numpy() for split in SPLITS}
         self.read: list[Split] = [split for split in SPLITS if split in files and len(self.triples[split])]
         self.headers = headers(self)
 
+    @cached_property
+    def numbers(self) -> dict[Split, Ints]:
+        """For each split a number for each triple ``[n]``, the same for equal ones, whatever the size of the graph."""
+        numbers = np.unique(np.concatenate(list(self.triples.values())), axis=0, return_inverse=True)[1].reshape(-1)
+        ends = np.cumsum([len(part) for part in self.triples.values()])
+        return dict(zip(self.triples, np.split(numbers, ends[:-1]), strict=True))
+
     def place(self, split: Split, row: int) -> str:
         """``file:line``; the split alone where it was not read from a file."""
-        return f"{self.files[split]}:{row + 1}" if split in self.files else split
+        return self.sources[split].place(row) if split in self.sources else split
 
     def near(self, split: Split, row: int, split_of_file: Split) -> str:
         """A second place in the same sentence: the line alone, in the same file."""
         if split not in self.files:
             return split
-        return f"line {row + 1}" if split == split_of_file else f"{self.files[split].name}:{row + 1}"
+        source = self.sources[split]
+        return source.near(row) if split == split_of_file else source.place(row).removeprefix(f"{source.path.parent}/")
 
     def shown(self, split: Split, row: int) -> str:
         """A triple by its labels."""
@@ -70,6 +86,10 @@ class Rows:
             if len(hits):
                 return split, int(hits[0])
         return None
+
+
+def _text(path: Path) -> FileSource:
+    return FileSource(path, line_of=lambda row: row + 1)
 
 
 def headers(rows: Rows) -> list[Split]:

@@ -1,6 +1,6 @@
 """Labels that are easily confused or mistyped, and files in a graph's folder that nothing is read from.
 
-All labels are joined into one string; they are taken one by one only if that has something unusual.
+Labels are joined into long strings; they are taken one by one only if these have something unusual.
 """
 
 from __future__ import annotations
@@ -23,17 +23,22 @@ TRIPLE_FILE = re.compile(
 )
 DICT_FILES = frozenset(f"{stem}.dict{suffix}" for stem in ("entities", "relations") for suffix in ("", ".gz"))
 MOST_NAMES = 4
+BLOCK = 1 << 16  # labels that are joined
 
 
 def labels(rows: Rows) -> Iterator[Finding]:
     """Labels that look the same, and labels with characters that do not show."""
     for vocabulary, columns in ((rows.graph.entities, [HEAD, TAIL]), (rows.graph.relations, [RELATION])):
-        whole = "\n".join(("", *vocabulary.labels, ""))
-        plain = whole.replace("\n", "").isprintable()
+        plain, unusual = True, False
+        for start in range(0, len(vocabulary), BLOCK):
+            whole = "\n".join(("", *vocabulary.array[start : start + BLOCK].to_pylist(), ""))
+            printable = whole.replace("\n", "").isprintable()
+            plain = plain and printable
+            spaces = not printable or "  " in whole or " \n" in whole or "\n " in whole
+            unusual = unusual or spaces or not (whole.isascii() or unicodedata.is_normalized("NFC", whole))
         if not plain:
             yield from _control_characters(rows, vocabulary, columns)
-        spaces = not plain or "  " in whole or " \n" in whole or "\n " in whole
-        if spaces or not (whole.isascii() or unicodedata.is_normalized("NFC", whole)):
+        if unusual:
             yield from _alike(rows, vocabulary, columns)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,8 +21,10 @@ from eans.data.catalogue import BUILT, BUNDLED, DOWNLOADS, Dataset, Sizes, bundl
 from eans.data.checks import check
 from eans.data.download import Progress, fetch
 from eans.data.findings import Finding
+from eans.data.formats.base import ReadOptions
+from eans.data.formats.source import STDIN, problems_of
 from eans.data.names import name_graph
-from eans.data.readers import find_splits, load_folder, missing_split, text_sha256
+from eans.data.readers import find_splits, load_folder, missing_split, read_file, read_folder, text_sha256
 from eans.errors import DataError, EansWarning, UsageError, did_you_mean
 from eans.files import path_text
 from eans.graph import SPLITS, KnowledgeGraph
@@ -60,42 +62,59 @@ def load(
     strict: bool = False,
     progress: Progress | None = None,
     report: Callable[[Finding], None] | None = None,
+    columns: Mapping[str, str | int] | str | None = None,
+    query: str | None = None,
+    literals: bool = False,
     labels: str | Path | Sequence[str | Path] | None = None,
 ) -> KnowledgeGraph:
-    """Load a graph by name, or from a folder of train, valid and test files, of which the last two may be missing.
+    """Load a graph by name; from a file; or from a folder of train, valid and test files, of which two may be missing.
 
-    The files of a folder are checked for what is probably a mistake: duplicate triples, triples of test that are in
-    train, a header line, columns in another order, labels that look the same, files that are not read, and more. A
-    graph with a name is as it was published, and is not checked.
+    A file is TSV, CSV, Parquet, Feather, JSON lines, RDF or a database, packed or not, and all of it is train;
+    `eans.split` splits it. The files of a folder may be any of these too. They are checked for what is probably a
+    mistake: duplicate triples, triples of test that are in train, a header line, columns in another order, labels that
+    look the same, files that are not read, and more. A graph with a name is as it was published, and is not checked.
 
     Args:
-        name_or_path: a string that is a registered name means that graph; anything else is a folder.
+        name_or_path: a string that is a registered name means that graph; anything else is a file or a folder, ``"-"``
+            standard input.
         download: whether a benchmark that is not on this machine may be downloaded or built.
         strict: whether a finding of the checks is a `DataError`.
         progress: told of the bytes of a download, and of the steps of building, as ``progress(what, done, total)``.
         report: called with each finding; without it they are warnings, `EansWarning`.
+        columns: which columns are which: ``{"head": "subject", "weight": "confidence"}``, or numbers from 1; parts are
+            head, relation, tail, weight and time. Those that are not named are found by their usual names.
+        query: SQL that selects the triples from a database.
+        literals: keep RDF literals as entities; otherwise their triples are left out and counted.
         labels: a file or files with readable names, lines ``id<TAB>name``, or ``id,name`` in a ``.csv`` file; see
             `KnowledgeGraph.with_names`.
     """
     if labels is not None:
-        graph = load(name_or_path, download=download, strict=strict, progress=progress, report=report)
+        told = {"download": download, "strict": strict, "progress": progress, "report": report}
+        graph = load(name_or_path, columns=columns, query=query, literals=literals, **told)  # type: ignore[arg-type]
         return name_graph(graph, labels, report)
     if not isinstance(name_or_path, str | Path):
-        raise UsageError(f"a dataset is given by its name or the path of a folder, got {shown(name_or_path)}")
+        raise UsageError(f"a dataset is given by its name or the path of a file or folder, got {shown(name_or_path)}")
     download, strict = flag("download", download), flag("strict", strict)
     progress, report = called("progress", progress), called("report", report)
+    options = ReadOptions.of(columns, query, literals)
     if isinstance(name_or_path, str) and is_registered(name_or_path):
+        if options != ReadOptions():
+            raise UsageError(
+                f"columns, query and literals are for files and folders, and '{name_or_path}' is a dataset"
+            )
         folder = get(name_or_path, download=download, progress=progress)
         # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.
         graph = load_folder(folder, name=name_or_path, use_dicts=_lookup(name_or_path).bundled)
         return replace(graph, source=name_or_path)
     looks_like_path = isinstance(name_or_path, Path) or "/" in name_or_path or os.sep in name_or_path
-    if not looks_like_path and not os.path.lexists(name_or_path):
+    if not looks_like_path and name_or_path != STDIN and not os.path.lexists(name_or_path):
         raise _unknown(str(name_or_path))
-    # A graph of one's own may have nothing held out.
-    graph = load_folder(name_or_path, require=())
-    folder = Path(name_or_path)
-    findings = check(graph, folder, find_splits(folder))
+    path, findings = Path(name_or_path), list[Finding]()
+    if is_file(path):
+        graph, sources = read_file(path, options, findings.append)
+    else:  # a graph of one's own may have nothing held out
+        graph, sources = read_folder(path, (), None, True, options, findings.append)
+    findings += check(graph, path, sources)
     if strict and findings:
         more = f" (and {len(findings) - 1} more, which are shown without strict)" if len(findings) > 1 else ""
         raise DataError(f"{findings[0].message}{more}")
@@ -104,7 +123,7 @@ def load(
             report(finding)
         else:
             warnings.warn(finding.message, EansWarning, stacklevel=2)
-    return replace(graph, source=path_text(folder.resolve()))
+    return replace(graph, source="" if str(path) == STDIN else path_text(path.resolve()))
 
 
 def get(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:
@@ -130,6 +149,12 @@ def info(name: str) -> DatasetInfo:
 def is_registered(name: str) -> bool:
     """Whether `load` takes this for the name of a graph, and not for a folder."""
     return name in _by_name()
+
+
+def is_file(path: Path) -> bool:
+    """Whether this is one file, a pipe or standard input, of triples that nobody has split."""
+    with problems_of(path, None):
+        return str(path) == STDIN or (path.exists() and not path.is_dir())
 
 
 def is_here(name_or_path: str) -> bool:
@@ -169,7 +194,7 @@ def _lookup(name: str) -> Dataset:
 
 def _unknown(name: str, or_folder: bool = True) -> UsageError:
     names = list(_by_name())
-    folder = "; or give the path of a folder" if or_folder else ""
+    folder = "; or give the path of a file or folder" if or_folder else ""
     return UsageError(f"unknown dataset '{name}'{did_you_mean(name, names)} (known: {', '.join(names)}{folder})")
 
 

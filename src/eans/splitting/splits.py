@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eans.arguments import called, several
+from eans.arguments import called
 from eans.data.findings import Finding, be, brief, many
 from eans.data.writing import save_folder
 from eans.errors import EansWarning, UsageError
 from eans.files import atomic_write
 from eans.graph import HEAD, RELATION, SPLITS, TAIL, KnowledgeGraph
-from eans.labelled import Triples
+from eans.labelled import Triples, times_of
 from eans.relation_patterns import LEAST, Overlap, overlaps
 from eans.splitting.choosing import RATIOS, How, Splitting
 from eans.splitting.sides import NONE, TRAIN, Ints, at_random, by_time, parts_of, pattern_groups
@@ -64,7 +64,7 @@ def split(
     if not isinstance(graph, KnowledgeGraph):
         graph = KnowledgeGraph.from_labels(graph, name=name)
     if times is not None:
-        graph = replace(graph, times=_times(times, len(graph.train)))
+        graph = replace(graph, times=torch.from_numpy(times_of(times, len(graph.train))))
     found: list[Finding] = []
     result = split_graph(graph, chosen, found.append if report is None else report)
     for finding in found:
@@ -91,24 +91,6 @@ def split_graph(graph: KnowledgeGraph, chosen: Splitting, report: Report) -> Kno
     _require_all(sides, chosen)
     _tell_copies(graph, patterns, copies, sides, report)
     return _with_sides(graph, rows, triples, torch.from_numpy(sides), report)
-
-
-def _times(times: object, count: int) -> Tensor:
-    """Times as numbers: their own, or their ranks where they are texts or dates."""
-    values = several("times", times, "times, one for each triple")
-    if len(values) != count:
-        raise UsageError(f"times: expected one for each of {count} triples, got {len(values)}")
-    try:
-        found = np.asarray(values)
-        if found.shape == (count,) and found.dtype.kind in "iu":
-            return torch.from_numpy(found.astype(np.int64))
-        if found.shape == (count,) and found.dtype.kind == "f" and np.isfinite(found).all():
-            return torch.from_numpy(found.astype(np.float64))
-        if found.shape == (count,) and found.dtype.kind in "UMO" and None not in values:
-            return torch.from_numpy(np.unique(found, return_inverse=True)[1].astype(np.int64))
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise UsageError("times must be numbers, dates or texts, all of one kind, and none may be missing")
 
 
 def _different(graph: KnowledgeGraph, how: How, report: Report) -> Tensor:

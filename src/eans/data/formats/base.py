@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from eans.arguments import flag, optional_text
+from eans.labelled import OPTIONAL, PARTS, asked_columns
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PARTS = ("head", "relation", "tail")
-OPTIONAL = ("weight", "time")
+__all__ = ["OPTIONAL", "PARTS", "Dropped", "ReadOptions", "Reader", "Source"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     query: str | None = None
     literals: bool = False
+
+    @classmethod
+    def of(cls, columns: object = None, query: object = None, literals: object = False) -> ReadOptions:
+        """Options as a user gives them, checked."""
+        return cls(asked_columns(columns), optional_text("query", query), flag("literals", literals))
 
 
 @dataclass
@@ -59,10 +66,12 @@ class Source(Protocol):
     Attributes:
         path: of the file; what messages call it (``<stdin>`` for standard input).
         options: how to read it.
+        prefixes: of IRIs, to what they stand for; a reader adds those that its document declares.
     """
 
     path: Path
     options: ReadOptions
+    prefixes: dict[str, str]
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """The bytes, decompressed (gzip, zstd, bz2, by content); problems of the file are `DataError`s."""

@@ -15,7 +15,7 @@ All graphs of a dataset are read into one. Memory holds a batch, and the blank n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -49,15 +49,11 @@ _RANDOM = re.compile(r"[a-f][0-9a-f]{20,31}")  # what pyoxigraph calls a blank n
 _PLACE = re.compile(r"^Parser error at line \d+ (between columns \d+ and \d+|column \d+): ")
 
 
-def read(source: Source, prefixes: MutableMapping[str, str] | None = None) -> Iterator[pa.RecordBatch]:
+def read(source: Source) -> Iterator[pa.RecordBatch]:
     """The triples of a document.
 
     Triples whose object is a literal are left out, unless ``source.options.literals``; so are triples about triples,
     and the names of graphs.
-
-    Args:
-        source: the file.
-        prefixes: gets what the document declares and is not in it: prefix to the IRI that it stands for.
     """
     form = _form(source.path)
     try:
@@ -69,9 +65,8 @@ def read(source: Source, prefixes: MutableMapping[str, str] | None = None) -> It
         quads = pyoxigraph.parse(document, format=getattr(pyoxigraph.RdfFormat, form))
         with _located(source.path, document):
             yield from _batches(quads, source, _labels(source, form))
-    if prefixes is not None:
-        for prefix, start in quads.prefixes.items():
-            prefixes.setdefault(prefix, start)
+    for prefix, start in quads.prefixes.items():
+        source.prefixes.setdefault(prefix, start)
 
 
 def short_names(labels: pa.Array, prefixes: Mapping[str, str]) -> dict[str, str]:

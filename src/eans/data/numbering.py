@@ -1,8 +1,8 @@
 """Ids for labels that come in blocks, in the order of first appearance, without a Python object for any of them.
 
 A label is found by a 64-bit hash in a table with open addressing, and then compared byte by byte: ids are exact. All of
-it is array arithmetic on the buffers of Arrow. (Arrow's own ``dictionary_encode`` builds its table anew for each block
-and takes three times as long for a million labels; that of a whole column needs all of it in memory.)
+it is array arithmetic on the buffers of Arrow. (Arrow's own ``dictionary_encode`` would build its table anew for each
+block, or need a whole column in memory.)
 """
 
 from __future__ import annotations

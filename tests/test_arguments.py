@@ -43,7 +43,7 @@ ARGUMENTS = {
     "resume": "path device listener test progress",
     "Run.load": "path device",
     "Run.predict": NAMES,
-    "Run.predict_many": "queries k known out skip_unknown",
+    "Run.predict_many": "queries k known out skip_unknown progress",
     "Run.score": "triples unknown",
     "Run.similar": "entity k by",
     "Run.export": "out format",
@@ -55,7 +55,7 @@ ARGUMENTS = {
     "KnowledgeGraph": "name entities relations train valid test source also_known weights times",
     "KnowledgeGraph.from_labels": "train valid test name columns",
     "KnowledgeGraph.split": "split",
-    "KnowledgeGraph.ids": "triples",
+    "KnowledgeGraph.ids": "triples missing",
     "KnowledgeGraph.with_test": "test",
     "KnowledgeGraph.with_names": "names",
     "KnowledgeGraph.text": "split",
@@ -226,9 +226,9 @@ WRONG_TRIPLES = (
     (torch.zeros(2, 4, dtype=torch.int64), r"shape \[n, 3\], got torch.int64 \[2, 4\]"),
     (torch.zeros(3, dtype=torch.int64), r"shape \[n, 3\], got torch.int64 \[3\]"),
     (torch.zeros(2, 3), r"shape \[n, 3\], got torch.float32 \[2, 3\]"),
-    (torch.tensor([[0, 0, 0], [12, 0, 0]]), "outside the model's 12 entities or 4 relation rows"),
-    (torch.tensor([[0, 4, 0]]), "outside the model's 12 entities or 4 relation rows"),
-    (torch.tensor([[0, 0, -1]]), "outside the model's 12 entities or 4 relation rows"),
+    (torch.tensor([[0, 0, 0], [12, 0, 0]]), r"outside the model's 12 entities or \d relation rows"),
+    (torch.tensor([[0, 7, 0]]), r"outside the model's 12 entities or \d relation rows"),
+    (torch.tensor([[0, 0, -1]]), r"outside the model's 12 entities or \d relation rows"),
 )
 
 

@@ -39,6 +39,7 @@ Query = tuple[str | None, str | None, str | None]
 
 def make_model(name: str, graph: KnowledgeGraph = GRAPH, **options: Any) -> Model:
     generator = torch.Generator().manual_seed(3)
+    options["reciprocal"] = options.get("reciprocal", False) or MODELS[name].tails_only
     return MODELS[name](graph.num_entities, graph.num_relations, 4, 1.0, generator, **options)
 
 

@@ -32,12 +32,14 @@ PARTS = {
     "rotate": (["re", "im"], ["angle"]),
     "rescal": (["vector"], ["matrix"]),
     "simple": (["head", "tail"], ["vector", "inverse"]),
+    "conve": (["vector", "bias"], ["vector"]),
 }
 models = pytest.mark.parametrize("name", MODELS)
 
 
 def make(name: str, reciprocal: bool = False) -> Model:
     generator = torch.Generator().manual_seed(5)
+    reciprocal = reciprocal or MODELS[name].tails_only
     return MODELS[name](GRAPH.num_entities, GRAPH.num_relations, 3, 1.0, generator, reciprocal=reciprocal)
 
 

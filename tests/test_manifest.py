@@ -147,7 +147,7 @@ def test_metrics_without_any_one_value(
 ) -> None:
     """Deleted or something else: it is noticed on load, or nothing that shows a run needs it."""
     monkeypatch.setenv("EANS_VERIFY", "0")
-    report = eans.report_run(copy)
+    report = eans.report(copy)
     good = (copy / "metrics.json").read_text()
     noticed: list[tuple[str, str]] = []
     for place in places(json.loads(good)):

@@ -213,7 +213,7 @@ def test_predictions_have_names(run: eans.Run) -> None:
 def test_a_report_shows_names(run: eans.Run) -> None:
     from eans.inspection.page import render
 
-    found = eans.report_run(run.folder, progress=False)  # type: ignore[arg-type]
+    found = eans.report(run.folder, progress=False)  # type: ignore[arg-type]
     assert found["names"].items() <= NAMES.items()
     assert found["names"]["plus1"] == "next"
     assert {row["relation"] for row in found["relations"]} == {"plus1", "plus5"}

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eans.arguments import choice, described, shown, texts
+from eans.arguments import choice, described, flag, shown, texts
 from eans.errors import DataError, EansWarning, UsageError
 from eans.labelled import PARTS, Triples, asked_columns, extras, labelled, times_of, weights_of
 from eans.triple_index import HEAD as HEAD
@@ -149,6 +149,7 @@ class KnowledgeGraph:
             triples: in any form that `from_labels` takes.
             missing: give such a label the id -1 instead.
         """
+        missing = flag("missing", missing)
         asked = list(zip(*labelled(triples), strict=True)) or [(), (), ()]
         vocabularies = (self.entities, self.relations, self.entities)
         ids = torch.stack([known.ids_of(labels) for known, labels in zip(vocabularies, asked, strict=True)], dim=1)

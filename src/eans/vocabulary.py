@@ -50,7 +50,7 @@ class Vocabulary(Sequence[str]):
     def of_different(cls, labels: pa.LargeStringArray, kind: str) -> Vocabulary:
         """A vocabulary of labels that are known to be good: different, not empty, without tabs and line breaks."""
         made = cls.__new__(cls)
-        made.kind, made.array = kind, labels
+        made.kind, made.array, made.names = kind, labels, None
         return made
 
     @cached_property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 import eans
@@ -23,7 +26,7 @@ from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
 from eans.recipes.library import validate
 from eans.samplers import SAMPLERS
-from helpers_runs import ring_graph, write_graph
+from helpers_runs import COMMAND, environment, ring_graph, write_graph
 from paper.labels import without_zeros
 from paper.layouts import DATASET, METHOD, MODEL, grouped, in_order, measured, published
 from paper.overview import anchor
@@ -130,6 +133,23 @@ def test_the_tutorial_makes_a_graph_of_a_data_frame(tmp_path: Path, monkeypatch:
     graph = space["kg"]
     assert (len(graph.train), len(graph.test), graph.name) == (45, 5, "facts")
     assert {line.replace("\t", ",") for split in ("train", "test") for line in graph.text(split)} == set(rows)
+
+
+def test_the_tutorial_goes_from_a_file_to_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands, but for the time of the search."""
+    page = (ROOT / "docs" / "tutorials" / "own-graph.md").read_text("utf-8")
+    first, second = page.split("## From a folder")[0].split("```sh\n")[1:]
+    monkeypatch.chdir(tmp_path)
+    exec(python_blocks(ROOT / "docs" / "tutorials" / "own-graph.md")[0], {})
+    env = environment(PATH=f"{Path(COMMAND).parent}{os.pathsep}{os.environ['PATH']}")
+    for block in (first, second):
+        script = block.split("```")[0].replace("--budget 10m", "--budget 8s")
+        done = subprocess.run(["bash", "-e"], input=script, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        if block is first:
+            for word in ("Hubs", "rung", "test   both", "run folder: runs/best", "connecticut.n.01", "report.html"):
+                assert word in done.stdout, word
+    assert pyarrow.parquet.read_table("answers.parquet").num_rows > 100
 
 
 @pytest.mark.parametrize("page", ["add-a-model", "add-a-sampler", "add-a-loss"])

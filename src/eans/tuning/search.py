@@ -80,6 +80,8 @@ class Search:
         for line in self._announcement():
             self._say(line)
         try:
+            if not self.study.entries():  # one trial there is, however long measuring took
+                self._explore()
             while self.left > FITS * self.plan.seconds[0]:
                 self._bracket()
         except (Interrupted, KeyboardInterrupt):

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import eans
-from benchmarks import performance_page
+from benchmarks import performance_page, search
 from benchmarks.cells import RECORDS, read_records, spread
 from eans.experiments import Record, RecordStore, Table, table
 from eans.penalties import PENALTIES
@@ -119,6 +119,11 @@ def test_performance_tables_come_from_records(name: str) -> None:
     if performance_page.content(performance_page.SECTIONS[name], RECORDS) is None:
         pytest.skip("not measured yet")
     assert found == performance_page.rendered(name)
+
+
+def test_what_a_search_finds_comes_from_records() -> None:
+    page = (ROOT / "docs" / "how-to" / "tune.md").read_text("utf-8")
+    assert search.page_table(read_records(search.FILE)).markdown() in page
 
 
 def test_the_tutorial_makes_a_graph_of_a_data_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,6 @@ class Search:
         self._began = began
         self._best: Run | None = Run.load(self.folder, str(device)) if self.folder.is_dir() else None
         self._saved = self._best is not None
-        self._bar = ""
 
     @property
     def used(self) -> float:

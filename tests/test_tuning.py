@@ -301,10 +301,10 @@ def test_the_best_rise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, began = Study(tmp_path, space, 0), time.monotonic()
     cpu = torch.device("cpu")
     best = Search(graph, study, plan, 3.0, 1, cpu, tmp_path, Listener(), None, began).run()
-    assert time.monotonic() - began < 20  # a bound for machines under load; not a benchmark
+    assert time.monotonic() - began < 4
     assert best.metrics["valid"]["both"]["mrr"] == max(mrr for _, mrr, _ in seen)
     by_rung = {rung: [mrr for found, mrr, _ in seen if found == rung] for rung in (0, 1, 2)}
-    assert len(by_rung[0]) >= len(by_rung[1]) >= len(by_rung[2]) >= 1
+    assert len(by_rung[0]) > len(by_rung[1]) > len(by_rung[2]) >= 1
     assert all(seconds <= plan.seconds[rung] for rung, _, seconds in seen)
     first = next(place for place, (rung, *_) in enumerate(seen) if rung == 1)
     assert seen[first][1] == pytest.approx(max(mrr for _, mrr, _ in seen[:first]) + 0.001)

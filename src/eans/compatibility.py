@@ -26,6 +26,7 @@ _CAN: Mapping[Capability, Callable[[Model | type[Model]], bool]] = {
     Capability.CLOSED_FORM_SUM: lambda model: model.closed_form_sum,
     Capability.HEAD_QUERIES: lambda model: not model.tails_only,
     Capability.UNBOUNDED_ROWS: lambda model: not model.bounded,
+    Capability.ROWS_ALONE: lambda model: model.rows_alone and not model.has_layers(),
 }
 
 
@@ -70,6 +71,33 @@ def check(
             f"{model.num_entities} entities, but sampler.memory_limit_mb is {sampler.memory_limit_mb:g}; raise it, "
             "lower train.batch_size, or use another sampler.name"
         )
+
+
+def check_ranks(model: Model, sampler: Sampler, objective: Objective, size: int, *, rounded_rows: bool = False) -> None:
+    """Raise `UsageError` for what so many processes, each with a part of the entity table, cannot train."""
+    if size == 1:
+        return
+    ranks = f"training on {size} ranks"
+    _check_model(model, ranks, "one rank", (Capability.ROWS_ALONE,))
+    if not sampler.rows_free:
+        raise UsageError(
+            f"sampler '{_name(sampler, SAMPLERS)}' draws by the rows of all entities, and {ranks} has them in parts; "
+            f"set sampler.name to {_alternatives(SAMPLERS, lambda kind: kind.rows_free)}"
+        )
+    sampler.require_ranks(size)
+    if not objective.loss.has_parts():
+        raise UsageError(
+            f"loss.name '{_name(objective.loss, LOSSES)}' is no sum over the positives, which {ranks} adds up; "
+            f"set it to {_alternatives(LOSSES, lambda kind: kind.has_parts())}"
+        )
+    for term in objective.terms:
+        if term.mean_over is None:
+            raise UsageError(
+                f"loss.penalty '{_name(term, PENALTIES)}' is made of whole tables, which {ranks} has in parts; "
+                f"set it to {_alternatives(PENALTIES, lambda kind: kind.mean_over is not None)}"
+            )
+    if rounded_rows:
+        raise UsageError(f"train.rows 'bfloat16' does nothing for {ranks}; leave it out")
 
 
 def check_negatives(loss: Loss | type[Loss], sampler: Sampler | type[Sampler], false_negatives: str) -> None:

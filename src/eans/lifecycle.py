@@ -34,15 +34,16 @@ def start(
     listener: Listener | None = None,
     *,
     test: bool = True,
+    world: World = ALONE,
 ) -> Run:
     """Train a resolved recipe from the beginning, and rank valid and, unless told otherwise, test.
 
-    Nothing is shown but what the listener shows.
+    Nothing is shown but what the listener shows. Of several ranks each calls it; the first one keeps the run.
     """
     listener = Listener.of(listener)
     with told_to(listener.phase):
         # Built before the folder is made: a recipe that cannot be built leaves nothing behind.
-        trainer = build_trainer(recipe, graph, choose_device(device))
+        trainer = build_trainer(recipe, graph, choose_device(device), world)
         if out is None:
             return Lifecycle(recipe, graph, trainer, MemoryStore(), listener).complete(test)
         folder = RunFolder.create(out, recipe, graph)

@@ -11,7 +11,7 @@ from torch import Tensor
 from eans.losses import Loss
 from eans.models import Model, Positives
 from eans.penalties import PENALTIES, Term
-from eans.types import LossTerms, Negatives, Scores
+from eans.types import LossTerms, Negatives, Scores, Whole
 
 
 def total(terms: LossTerms) -> Tensor:
@@ -42,15 +42,26 @@ class Objective:
         scores: Scores,
         negatives: Negatives,
         log_proposal: Tensor | None = None,
+        whole: Whole | None = None,
     ) -> LossTerms:
-        """Every term by name, each a scalar; `total` adds them up."""
-        found = self._loss(positives.weight, scores, negatives, log_proposal)
+        """Every term by name, each a scalar; `total` adds them up.
+
+        Of some positives of a batch: what they add to the terms of the `whole`.
+        """
+        found = self._loss(positives.weight, scores, negatives, log_proposal, whole)
         for term in self.terms:
             found[term.name] = term.weight * term.value(model, positives)
+            if whole is not None:
+                found[term.name] = found[term.name] * term.share(positives, whole)
         assert tuple(found) == self.names, f"declared terms are {self.names}, computed ones {tuple(found)}"
         return found
 
-    def _loss(self, weight: Tensor, scores: Scores, negatives: Negatives, log_proposal: Tensor | None) -> LossTerms:
+    def _loss(
+        self, weight: Tensor, scores: Scores, negatives: Negatives, log_proposal: Tensor | None, whole: Whole | None
+    ) -> LossTerms:
+        if whole is not None:
+            factors = 1.0 if negatives.weight is None else negatives.weight
+            return self.loss.part(scores, negatives.known_true, weight * factors, log_proposal, whole)
         if negatives.weight is None:
             return self.loss(scores, negatives.known_true, weight, log_proposal)  # type: ignore[no-any-return]
         weighted = weight * negatives.weight

@@ -19,7 +19,7 @@ from eans.graph import RELATION
 from eans.kernels.deferred_gradients import AUTOGRAD, DeferredGradients
 from eans.models import Model, Positives
 from eans.options import Option
-from eans.types import Capability, TripleRows
+from eans.types import Capability, TripleRows, Whole
 
 
 class Term(ABC):
@@ -32,11 +32,14 @@ class Term(ABC):
         name: of the term in the training log.
         needs: what the model must be able to do.
         whole_tables: the tables, by attribute of the model, of whose size PyTorch makes tensors to compute it.
+        mean_over: the value is a mean over positives, all alike or by weight; None: it is none, and several ranks,
+            each with a part of the positives and of the entities, cannot compute it.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[Capability, ...]] = ()
     whole_tables: ClassVar[tuple[str, ...]] = ()
+    mean_over: ClassVar[Literal["positives", "weight"] | None] = None
 
     def __init__(self, weight: Annotated[float, Option("weight of the penalty", ge=0, default=0.0)]) -> None:
         self.weight = weight
@@ -44,6 +47,12 @@ class Term(ABC):
     @abstractmethod
     def value(self, model: Model, positives: Positives) -> Tensor:
         """The term before its factor, for the positives of a step: a scalar."""
+
+    def share(self, positives: Positives, whole: Whole) -> Tensor | float:
+        """What the mean over some positives counts in that over the whole batch."""
+        if self.mean_over == "weight":
+            return positives.weight.sum() / whole.weight
+        return len(positives.weight) / whole.positives
 
 
 class L3(Term):
@@ -64,6 +73,7 @@ class N3(Term):
     """`n3_penalty` of the batch's heads, relations and tails."""
 
     name = "n3"
+    mean_over = "positives"
 
     def value(self, model: Model, positives: Positives) -> Tensor:
         return n3_penalty(model.factors(positives.rows))
@@ -82,6 +92,7 @@ class DURA(Term):
     """`dura_penalty` of the batch's entities and of the queries made of them."""
 
     name = "dura"
+    mean_over = "positives"
     needs = (Capability.DOT_PRODUCT, Capability.HEAD_QUERIES, Capability.UNBOUNDED_ROWS)
 
     def value(self, model: Model, positives: Positives) -> Tensor:
@@ -137,6 +148,7 @@ class RelationPrediction(Term):
     """`relation_loss` of the batch's positives: not a penalty, but added to a loss in the same way."""
 
     name = "relation"
+    mean_over = "weight"
     needs = (Capability.LINEAR_IN_RELATION, Capability.UNBOUNDED_ROWS)
     whole_tables = ("relation",)
 

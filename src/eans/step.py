@@ -9,7 +9,7 @@ from eans.batches import BatchStream, Purpose, mix
 from eans.cuda_graphs import CapturedWork
 from eans.errors import RunError
 from eans.execution import Execution
-from eans.models import Model, learning
+from eans.models import Model, Positives, learning
 from eans.objective import LossSums, Objective, total
 from eans.optimizer import Optimizer
 from eans.samplers import Sampler
@@ -81,10 +81,7 @@ class Step:
             negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.execution.side_stream)
             kept = self.model.dropout(len(rows), self.dropout, self.generator) if self.dropout else None
 
-            positives = self.model.positives(batch, self.execution.sinks)
-            entities = None if self.sampler.all_entities else negatives.entities
-            needs = self.objective.loss.needs_substitution
-            scores = self.model.step_scores(positives.rows, positives.side, entities, needs, kept, positives.sinks)
+            positives, scores = self._scores(batch, negatives, kept)
             self.execution.side_stream.join()
 
             log_proposal = None
@@ -101,6 +98,14 @@ class Step:
         if self.execution.observes:  # what a sampler does then may be of any size
             self._observe(batch, negatives, scores)
         return batch, negatives, scores.detach(), {name: term.detach() for name, term in terms.items()}
+
+    def _scores(self, batch: Batch, negatives: Negatives, kept: Tensor | None) -> tuple[Positives, Scores]:
+        """The positives with their rows, and what the loss needs of them."""
+        positives = self.model.positives(batch, self.execution.sinks)
+        entities = None if self.sampler.all_entities else negatives.entities
+        needs = self.objective.loss.needs_substitution
+        scores = self.model.step_scores(positives.rows, positives.side, entities, needs, kept, positives.sinks)
+        return positives, scores
 
     def _seed(self, purpose: Purpose, count: int) -> None:
         self.generator.manual_seed(mix(self.stream.seed, purpose, count))

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eans import compatibility
 from eans.batches import BatchStream
+from eans.distributed import ALONE, Placement, ShardedTable, World
 from eans.execution import Execution
 from eans.losses import Loss
 from eans.models import Model
 from eans.objective import EARLIER_NAMES, Objective
 from eans.optimizer import OPTIMIZERS, OptimizerName
 from eans.samplers import Sampler
+from eans.sharded_step import ShardedStep
 from eans.step import Diverged as Diverged
 from eans.step import Step, diverged
 from eans.types import LossTerms, Negatives, Scores, Side
@@ -85,6 +87,7 @@ class Trainer:
             number of training.
         schedule: length and learning rates.
         settings: how a step is done.
+        world: the ranks that train together. Of several each makes the same parts, and keeps the rows that it owns.
 
     Raises:
         UsageError: for a combination that cannot be trained.
@@ -98,23 +101,32 @@ class Trainer:
         stream: BatchStream,
         schedule: Schedule,
         settings: Settings | None = None,
+        world: World = ALONE,
     ) -> None:
         settings = settings or Settings()
         rounded = settings.rows == "bfloat16"
         compatibility.check(
             model, sampler, objective, batch_size=stream.batch_size, dropout=settings.dropout, rounded_rows=rounded
         )
+        compatibility.check_ranks(model, sampler, objective, world.size, rounded_rows=rounded)
         self.model, self.sampler, self.objective = model, sampler, objective
+        self.world = sampler.world = world
         self.stream, self.schedule = stream, schedule
         self.device = model.entity.device
         self.seed = stream.seed
         self.completed = 0
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
+        self.table = None if world.size == 1 else _shard(model, sampler, world)
         optimizer = OPTIMIZERS[settings.optimizer]
-        self.optimizer = optimizer(model.parameters(), self.rate, sampler.ordering(), rounded=rounded)
+        ordering = sampler.ordering() if self.table is None else None
+        self.optimizer = optimizer(model.parameters(), self.rate, ordering, rounded=rounded)
         parts = model, sampler, objective, stream, self.optimizer
         self.execution = Execution(*parts, self.device)
-        self.stepper = Step(*parts, self.execution, settings.dropout)
+        self.stepper = (
+            Step(*parts, self.execution, settings.dropout)
+            if self.table is None
+            else ShardedStep(*parts, self.execution, settings.dropout, table=self.table)
+        )
 
     @property
     def loss(self) -> Loss:
@@ -145,7 +157,7 @@ class Trainer:
     def is_sound(self) -> bool:
         """Are the running loss, every parameter and every buffer of the model finite?"""
         tensors = [self.stepper.sums.values, *self.model.state_dict().values()]
-        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+        return not self.world.any(not all(bool(torch.isfinite(tensor).all()) for tensor in tensors))
 
     def check(self) -> None:
         """Raise `Diverged` unless the state is sound; nothing is saved that was not checked."""
@@ -192,3 +204,14 @@ class Trainer:
                 self.optimizer.state[parameter] = {
                     name: saved[name].to(self.device, copy=True) for name in self.optimizer.names()
                 }
+
+
+def _shard(model: Model, sampler: Sampler, world: World) -> ShardedTable:
+    """Leave the model with the entity rows that this rank owns; the table that has them."""
+    ordering = sampler.ordering()
+    placement = Placement.by_id(model.num_entities, world.size, model.entity.device)
+    if ordering is not None:
+        placement = Placement(ordering[0].clone(), ordering[1].clone(), world.size)
+    table = ShardedTable(model.entity.detach()[placement.owned(world.rank)], placement, world)
+    model.entity = nn.Parameter(table.own)
+    return table

@@ -28,6 +28,7 @@ class Capability(Enum):
     CLOSED_FORM_SUM = "has no closed form of the sum over all triples"
     HEAD_QUERIES = "has no queries for heads"
     UNBOUNDED_ROWS = "passes its rows through a bounded function"
+    ROWS_ALONE = "has layers, or works on the whole entity table in each step"
 
 
 class Batch(NamedTuple):
@@ -58,6 +59,20 @@ class Negatives(NamedTuple):
     known_true: Tensor
     weight: Tensor | None = None
     notes: tuple[Tensor, ...] = ()
+
+
+class Whole(NamedTuple):
+    """Of a whole batch, where a process computes what a part of its positives adds to the loss.
+
+    Attributes:
+        positives: how many there are, B.
+        weight: the sum of their weights, a scalar.
+        known_true: how many of their negatives are labelled as false negatives, a scalar.
+    """
+
+    positives: int
+    weight: Tensor
+    known_true: Tensor
 
 
 class TripleRows(NamedTuple):

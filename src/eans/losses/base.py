@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from torch import Tensor, nn
 
 from eans.options import Option
-from eans.types import LossTerms, Scores, Substitution
+from eans.types import LossTerms, Scores, Substitution, Whole
 
 # Options of several losses; each declares those that it has.
 Margin = Annotated[
@@ -67,6 +67,22 @@ class Loss(nn.Module, ABC):
         Scores of ``[B]`` positives and ``[B, N]`` negatives, mask bool ``[B, N]``, weight ``[B]`` of the positives, of
         which only the ratios matter. `log_proposal` ``[B, N]`` comes with losses that declare `needs_proposal`.
         """
+
+    def part(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None, whole: Whole
+    ) -> LossTerms:
+        """What some of a batch's positives add to the terms of the `whole`: the arguments of `forward` are theirs.
+
+        ``forward`` gives means over the positives by weight; ``sum_i w_i / whole.weight`` of those is their part. A
+        loss with `unweighted` terms says here what the part of these is, or cannot be trained on several ranks.
+        """
+        share = weight.sum() / whole.weight
+        return {name: term * share for name, term in self(scores, known_true, weight, log_proposal).items()}
+
+    @classmethod
+    def has_parts(cls) -> bool:
+        """Is the loss of a batch the sum of what `part` gives for the parts of a batch?"""
+        return not cls.unweighted or cls.part is not Loss.part
 
     def logits(self, scores: Scores) -> Tensor:
         """What the loss presses down for each negative, ``[B, N]``: its score and the margin."""

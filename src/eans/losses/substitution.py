@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 from eans import kernels
 from eans.losses.base import Loss, Margin, Temperature
 from eans.options import Option
-from eans.types import LossTerms, Scores
+from eans.types import LossTerms, Scores, Whole
 
 Form = Literal["reference", "paper"]
 
@@ -82,6 +82,23 @@ class SubstitutionLoss(Loss):
             self.substitution_regularization,
         )
         return dict(zip(self.terms, terms.unbind(), strict=True))
+
+    def part(
+        self, scores: Scores, known_true: Tensor, weight: Tensor, log_proposal: Tensor | None, whole: Whole
+    ) -> LossTerms:
+        """As `Loss.part`; means over false negatives, over pairs and over positives have other shares of the whole."""
+        assert scores.substitution is not None
+        found = self(scores, known_true, weight, log_proposal)
+        share, rows = weight.sum() / whole.weight, len(weight) / whole.positives
+        predicted = found.pop("substitution")
+        found = {name: term * share for name, term in found.items()}
+        if self.form == "paper":
+            return {**found, "substitution": predicted * rows}
+        known = known_true.sum().clamp(min=1) / whole.known_true.clamp(min=1)
+        logit = scores.substitution + self.margin
+        size = logit.abs().mean() if logit.numel() else logit.sum()
+        correction = self.substitution_regularization * (rows - known) * size
+        return {**found, "substitution": predicted * known + correction}
 
     def _as_printed(self, scores: Scores, substitution: Tensor, known_true: Tensor, weight: Tensor) -> LossTerms:
         """The printed equations."""

@@ -55,6 +55,7 @@ class Parameters(nn.Module):
     least_batch: ClassVar[int] = 1  # positives of a step that layers need; batch norm needs 2
     capturable: ClassVar[bool] = True  # a step can be captured as a CUDA graph: layers never wait for the device
     layer_numbers: int = 0  # that layers hold at a time for one query without gradients: bounds blocks of queries
+    rows_alone: ClassVar[bool] = True  # a step uses rows of entities by their ids, and nothing of the whole table
     bounded: bool = False  # rows pass through a bounded function before they are compared
 
     def __init__(
@@ -88,7 +89,7 @@ class Parameters(nn.Module):
             nn.init.uniform_(table, -self.init_range, self.init_range, generator=generator)
         if self.entity_bias:
             nn.init.zeros_(self.entity[:, -1])
-        if type(self).make_layers is not Parameters.make_layers:
+        if self.has_layers():
             with seeded(generator):
                 self.make_layers()
             require_own_dropout(self)
@@ -101,6 +102,11 @@ class Parameters(nn.Module):
         Layers may start as PyTorch has it; their random numbers follow from the seed. Options that they depend on are
         assigned before ``super().__init__`` is called.
         """
+
+    @classmethod
+    def has_layers(cls) -> bool:
+        """Does it own more than its tables?"""
+        return cls.make_layers is not Parameters.make_layers
 
     def entity_columns(self) -> int:
         """F, the numbers of an entity row."""

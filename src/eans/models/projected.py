@@ -70,6 +70,7 @@ class ProjectedModel(Model):
     """
 
     fused = False
+    rows_alone = False
 
     def compare_candidates(self, queries: list[Query], entities: Tensor, sinks: TableSinks = AUTOGRAD) -> Tensor:
         """As `Model.compare_candidates`, with one block of candidates ``[b, N, D]`` at a time."""

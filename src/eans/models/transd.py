@@ -27,6 +27,7 @@ class TransD(Model):
     """
 
     comparison = "l1"
+    rows_alone = False
     entity_width = 2
     relation_width = 2
     entity_names = relation_names = ("vector", "projection")

@@ -9,6 +9,7 @@ import torch
 
 from eans import compatibility
 from eans.batches import BatchStream, Purpose, mix
+from eans.distributed import ALONE, World
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph
 from eans.losses import LOSSES, Loss
@@ -168,7 +169,9 @@ def build_objective(recipe: Recipe) -> Objective:
     return Objective(build_loss(recipe), terms)
 
 
-def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> Trainer:
+def build_trainer(
+    recipe: Recipe, graph: KnowledgeGraph, device: torch.device | str = "cpu", world: World = ALONE
+) -> Trainer:
     """Everything, on the device. The recipe must be resolved."""
     section = recipe.train
     model = build_model(recipe, graph).to(device)
@@ -187,4 +190,4 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         reset_optimizer=section.reset_optimizer,
     )
     settings = Settings(section.optimizer, section.rows, section.dropout)
-    return Trainer(model, sampler, build_objective(recipe), stream, schedule, settings)
+    return Trainer(model, sampler, build_objective(recipe), stream, schedule, settings, world)

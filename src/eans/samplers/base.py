@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from eans import kernels
+from eans.distributed import ALONE, World
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph
 from eans.options import Option
@@ -55,6 +56,10 @@ class Sampler(nn.Module, ABC):
     # From now on `observe` does the same after every step, on the device alone, whatever its number: it is recorded
     # as part of the step.
     steady: bool = False
+    # Is drawing independent of the model's rows, so that a process that has a part of them can draw for all?
+    rows_free: ClassVar[bool] = False
+    world: World = ALONE  # the processes that train together, each with a part of the rows
+    orderings: int = 0  # how many `ordering` there have been besides the first
     memory_limit_mb: float = math.inf  # of `working_memory_mb`
     period: int = 0  # `observe` takes much longer once in so many steps, after the first of them; 0: never
 
@@ -149,6 +154,10 @@ class Sampler(nn.Module, ABC):
     def observe(self, outcome: StepOutcome) -> None:
         """Learn from a finished step. Called after every step; the sampler keeps its own cadence."""
         del outcome
+
+    def require_ranks(self, size: int) -> None:
+        """Raise `UsageError` for options with which so many processes cannot draw."""
+        del size
 
     def uniform(self, triples: Tensor, generator: torch.Generator) -> Tensor:
         """Uniform candidates: int64 ``[B, N]``."""

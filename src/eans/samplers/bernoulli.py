@@ -48,8 +48,13 @@ class Bernoulli(Uniform):
         head = head_probabilities(graph.train, graph.num_relations)
         self.register_buffer("side_weights", torch.stack([2.0 * head, 2.0 - 2.0 * head]).float())  # [2, R], as SIDES
 
-    def sample(
-        self, triples: Tensor, side: Side, generator: torch.Generator, stream: AbstractContextManager[Any] = NO_CONTEXT
+    def settle(
+        self,
+        entities: Tensor,
+        triples: Tensor,
+        side: Side,
+        generator: torch.Generator,
+        stream: AbstractContextManager[Any] = NO_CONTEXT,
     ) -> Negatives:
         weight = self.side_weights[SIDES.index(side)][triples[:, RELATION]]
-        return super().sample(triples, side, generator, stream)._replace(weight=weight)
+        return super().settle(entities, triples, side, generator, stream)._replace(weight=weight)

@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
+from eans.distributed import Placement, clustered
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, column
 from eans.options import Option
-from eans.ordering import chain, kmeans, order
+from eans.ordering import chain, order
 from eans.phases import phase
 from eans.samplers.base import Sampler
 from eans.samplers.proposals import Block, Gaussian, Proposal, ProposalName, Student
@@ -67,6 +68,7 @@ class EANS(Sampler):
     """
 
     knows_proposal = True
+    rows_free = True
     virtual_to_real: Tensor
     real_to_virtual: Tensor
     next_line: Tensor
@@ -131,6 +133,13 @@ class EANS(Sampler):
         clusters = given if isinstance(given, int) else default_clusters(size)
         return {"clusters": clusters, "sigma": default_sigma(size, clusters)}
 
+    def require_ranks(self, size: int) -> None:
+        if isinstance(self.proposal, Block) and self.blocks % size:
+            raise UsageError(
+                f"sampler.blocks is {self.blocks}, which {size} ranks cannot share alike; set a multiple of {size}, or "
+                "start another number of them"
+            )
+
     def _proposal(self, name: ProposalName) -> Proposal:
         if name == "block":
             return Block(self.num_entities, self.blocks)
@@ -167,16 +176,18 @@ class EANS(Sampler):
         """Make the orderings anew from entity features ``[E, F]``, to take effect at once or when `adopt` is called.
 
         Where training has diverged there is nothing to order: the old ones stay, and the trainer's guard ends the run.
+        Of several ranks each has the features of the entities that it owns, ``[L, F]``.
         """
-        if not bool(torch.isfinite(features.square().sum())):
+        if self.world.any(not bool(torch.isfinite(features.square().sum()))):
             return
+        placement = Placement(*self.ordering(), self.world.size)
         shape = (self.clusters, features.shape[1])
         usable = self.warm_start and self.centroids.shape[-2:] == shape
         warm = self.centroids.view(self.orders, *shape) if usable else [None] * self.orders
         latest = self.next_line if self.order_epoch else self.virtual_to_real
         orderings, found = [], []
         for start, ordering in zip(warm, latest.view(self.orders, -1), strict=True):
-            labels, centroids = kmeans(features, self.clusters, generator, start)
+            labels, centroids = clustered(features, self.clusters, generator, start, placement, self.world)
             orderings.append(order(labels, chain(centroids), ordering if self.inside == "inherited" else None))
             found.append(centroids)
         self.centroids = torch.stack(found) if self.orders > 1 else found[0]
@@ -187,6 +198,7 @@ class EANS(Sampler):
 
     def adopt(self, orderings: Tensor) -> None:
         """Draw along these orderings ``[K, E]`` from now on. In place: a recorded step reads these very tensors."""
+        self.orderings += 1
         self.virtual_to_real.copy_(orderings.view_as(self.virtual_to_real))
         places = torch.arange(self.num_entities, device=orderings.device).expand_as(orderings)
         self.real_to_virtual.view(self.orders, -1).scatter_(1, orderings, places)

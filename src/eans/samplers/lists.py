@@ -48,6 +48,7 @@ class ListSampler(Sampler):
     """
 
     knows_proposal = True
+    rows_free = True
     resample_rounds = 4  # a list that has little else is not searched for long: uniform draws follow
 
     ids: Tensor

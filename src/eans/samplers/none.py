@@ -22,6 +22,7 @@ class NoNegatives(Sampler):
     """
 
     draws = False
+    rows_free = True
 
     def __init__(self, graph: KnowledgeGraph, negatives: int = 0, **options: Any) -> None:
         if negatives:
@@ -32,9 +33,13 @@ class NoNegatives(Sampler):
         del side, generator
         return triples.new_empty(len(triples), 0)
 
-    def sample(
-        self, triples: Tensor, side: Side, generator: torch.Generator, stream: AbstractContextManager[Any] = NO_CONTEXT
+    def settle(
+        self,
+        entities: Tensor,
+        triples: Tensor,
+        side: Side,
+        generator: torch.Generator,
+        stream: AbstractContextManager[Any] = NO_CONTEXT,
     ) -> Negatives:
-        del stream  # nothing to label, whatever the rule
-        entities = self.draw(triples, side, generator)
+        del triples, side, generator, stream  # nothing to label, whatever the rule
         return Negatives(entities, torch.empty_like(entities, dtype=torch.bool))

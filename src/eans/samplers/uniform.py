@@ -13,6 +13,7 @@ class Uniform(Sampler):
     """Every entity is equally likely."""
 
     knows_proposal = True
+    rows_free = True
 
     def draw(self, triples: Tensor, side: Side, generator: torch.Generator) -> Tensor:
         del side

@@ -1,0 +1,12 @@
+"""Several processes that train one model: who they are, what they send each other, and where the rows of a table are.
+
+The processes, started by ``torchrun``, are called ranks. Each owns a part of the entity table's rows and updates them;
+relations are the same on all. Only this package calls `torch.distributed`.
+"""
+
+from eans.distributed.clustering import clustered
+from eans.distributed.joining import JOIN_SECONDS, joined
+from eans.distributed.table import Placement, ShardedTable
+from eans.distributed.world import ALONE, Lost, World
+
+__all__ = ["ALONE", "JOIN_SECONDS", "Lost", "Placement", "ShardedTable", "World", "clustered", "joined"]

@@ -1,0 +1,136 @@
+"""How a process finds the others, and how they end together: in good order, or with one line that says why not."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from eans.distributed.world import ALONE, Lost, World
+from eans.errors import RunError
+
+JOIN_SECONDS = 120.0  # after which a rank that does not answer is given up
+NOTICE_SECONDS = 5.0  # for the others to notice that a rank has stopped, and to say why
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+SAID, STOPPED = "said", "stopped"  # of the store: who says what went wrong, and who has stopped
+
+
+def ranks_of_environment() -> tuple[int, int, int]:
+    """The rank of this process, its number on this machine, and how many there are, as ``torchrun`` says: 0, 0, 1
+    without it.
+    """
+    rank, local, size = (int(os.environ.get(name, default)) for name, default in _NAMES.items())
+    return rank, local, size
+
+
+_NAMES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+
+
+@contextlib.contextmanager
+def joined(device: torch.device, seconds: float = JOIN_SECONDS) -> Iterator[World]:
+    """The ranks that were started together with this process; it alone where ``torchrun`` started none.
+
+    What goes wrong on one rank ends all. One of them raises what it was; the others end without a word.
+
+    Args:
+        device: of this rank's tensors. Of ``cuda`` without a number, each rank of a machine takes its own.
+        seconds: how long to wait for a rank that does not answer.
+    """
+    rank, local, size = ranks_of_environment()
+    if size == 1:
+        yield ALONE
+        return
+    if device.type == "cuda" and device.index is None:
+        if local >= torch.cuda.device_count():
+            raise RunError(
+                f"rank {rank} is number {local} on its machine, which has {torch.cuda.device_count()} GPUs; "
+                "start fewer with --nproc-per-node, or use --device cpu"
+            )
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+    store = _start(device, rank, size, seconds)
+    try:
+        yield World(rank, size, device)
+        dist.barrier()
+    except BaseException as error:
+        if not _speaks(store, error, rank, size):
+            raise SystemExit(1) from None
+        raise
+    dist.destroy_process_group()
+    atexit.register(_leave)
+
+
+def _start(device: torch.device, rank: int, size: int, seconds: float) -> Store:
+    """Find the others."""
+    timeout = timedelta(seconds=seconds)
+    try:
+        common, rank, size = next(rendezvous("env://", rank, size, timeout=timeout))
+        # The store outlives a restart, and with it what the processes before wrote there of themselves.
+        store = PrefixStore(f"eans/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", common)
+        store.set(f"here/{rank}", "")
+        keys = [f"here/{other}" for other in range(size)]
+        try:
+            store.wait(keys, timeout)
+        except RuntimeError as error:
+            absent = [str(other) for other, key in enumerate(keys) if not store.check([key])]
+            raise RunError(f"rank {', '.join(absent)} of {size} did not come within {seconds:g} s") from error
+        group: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+        backend = BACKENDS[device.type]
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout, **group)
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, RunError):
+            raise
+        raise RunError(f"rank {rank} of {size} cannot join the others: {str(error).splitlines()[0]}") from error
+    return store
+
+
+def _speaks(store: Store, error: BaseException, rank: int, size: int) -> bool:
+    """Is it for this rank to say what went wrong? It has stopped, and ends when the others have as well."""
+    with contextlib.suppress(Exception):
+        dist.destroy_process_group()  # the others wait for nothing then
+    try:
+        store.set(f"{STOPPED}/{rank}", "")
+        mine = _is_first_to_say(store, error, rank, size)
+        _until(lambda: not _running(store, size))
+    except RuntimeError:  # the store has gone, and with it whoever started the ranks
+        return rank == 0
+    return mine
+
+
+def _is_first_to_say(store: Store, error: BaseException, rank: int, size: int) -> bool:
+    """One rank is; of those that only lost another one, none if that says itself what happened."""
+    if isinstance(error, Lost):
+        _until(lambda: store.check([SAID]))
+        if not store.check([SAID]) and (gone := _running(store, size)):
+            error.args = (f"rank {', '.join(map(str, gone))} of {size} is gone, or does not answer",)
+    if rank:  # what all know, the first one says
+        _until(lambda: store.check([SAID]), NOTICE_SECONDS / 5)
+    return not store.check([SAID]) and bool(store.add(SAID, 1) == 1)
+
+
+def _running(store: Store, size: int) -> list[int]:
+    """The ranks that have not stopped, as far as they said."""
+    return [rank for rank in range(size) if not store.check([f"{STOPPED}/{rank}"])]
+
+
+def _until(done: Any, seconds: float = NOTICE_SECONDS) -> None:
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def _leave() -> None:
+    """End at once: threads of the transport may still wake up in an interpreter that is being taken down, and abort."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

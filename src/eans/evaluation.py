@@ -20,11 +20,13 @@ from eans._version import __version__
 from eans.arguments import choice, described, several, whole
 from eans.baselines import BASELINES
 from eans.baselines import PER_ENTITY as PER_BASELINE
+from eans.distributed import ShardedTable
 from eans.errors import RunError, UsageError
-from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, TripleIndex, column
+from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, column
 from eans.models import Model
 from eans.models.arguments import require_graph
 from eans.progress import Told, of_one, one_of, shown
+from eans.sharded_ranking import PartRanking
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 TIES: tuple[Ties, ...] = ("realistic", "optimistic", "pessimistic")
@@ -170,6 +172,7 @@ def rank(
     limit: int = 0,
     memory: int = DEFAULT_MEMORY,
     progress: bool | Told = False,
+    table: ShardedTable | None = None,
 ) -> Ranks:
     """Rank the true entity of each triple among all entities, on both sides.
 
@@ -180,16 +183,29 @@ def rank(
         limit: rank only this many triples, spread evenly over the split; 0 for all.
         memory: bound in bytes on the working memory. One row of scores is the least it can do.
         progress: what to call with (queries done, queries in all); or True or False, as for `evaluate`.
+        table: of this rank, where several have the rows of the model in parts; each calls this, and has the result.
     """
     require_graph(model, graph)
-    limit, rows = whole("limit", limit), whole("memory", memory) // bytes_per_query(model)
+    limit, memory = whole("limit", limit), whole("memory", memory)
+    rows = memory // bytes_per_query(model)
     with shown(of_one(progress), "ranking ") as report:
         told = one_of(report, choice("split", split, SPLITS))
-        return _rank(model.scores_of_all, graph, split, limit, model.entity.device, rows, told)
+        if table is not None:
+            parts = PartRanking(model, table, graph.known.to(model.entity.device))
+            return _rank(parts.count, graph, split, limit, model.entity.device, parts.rows(memory), told)
+        return _rank(
+            _counter(model.scores_of_all, graph, model.entity.device),
+            graph,
+            split,
+            limit,
+            model.entity.device,
+            rows,
+            told,
+        )
 
 
 def _rank(
-    scores: Callable[[Tensor, Side], Tensor],
+    count: Callable[[Tensor, Side], kernels.Counts],
     graph: KnowledgeGraph,
     split: Split,
     limit: int,
@@ -197,18 +213,18 @@ def _rank(
     rows: int,
     progress: Told | None,
 ) -> Ranks:
-    """`rank` by any `scores`: a function of triples ``[B, 3]`` and a side, which gives ``[B, E]``; `rows` at a time."""
+    """`rank` by what counts the better candidates for triples ``[B, 3]`` and a side; `rows` at a time."""
     triples = graph.split(split)
     if limit and limit < len(triples):
         triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
-    queries, known = triples.to(device), graph.known.to(device)
+    queries = triples.to(device)
     block_size = max(1, min(MOST_ROWS.get(device.type, 1024), rows))
     counts: dict[Side, kernels.Counts] = {}
     done = 0
     for side in SIDES:
         blocks = []
         for batch in torch.split(queries, block_size):
-            blocks.append(_count_block(scores(batch, side), batch, side, known))
+            blocks.append(count(batch, side))
             done += len(batch)
             # Looking at a result waits for the device. The first block shows early whether a model is of any use.
             if progress is not None or done == len(batch):
@@ -243,7 +259,9 @@ def baselines(
     if (split, ties, limit) not in kept:
         rows, place = memory // (8 * PER_BASELINE * graph.num_entities), torch.device(device)
         kept[split, ties, limit] = {
-            name: _rank(make(graph, place).scores, graph, split, limit, place, rows, None).summary(ties)
+            name: _rank(
+                _counter(make(graph, place).scores, graph, place), graph, split, limit, place, rows, None
+            ).summary(ties)
             for name, make in BASELINES.items()
         }
     return kept[split, ties, limit]
@@ -258,10 +276,17 @@ def bytes_per_query(model: Model) -> int:
     return model.entity.element_size() * int(numbers + PER_LAYER_NUMBER * model.layer_numbers)
 
 
-def _count_block(scores: Tensor, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:
-    """Candidates that beat or tie the truth, for triples ``[B, 3]`` and scores ``[B, E]``; nothing waits for a GPU."""
-    start, stop = known.run(triples, side)
-    return kernels.count_better(scores, triples[:, column(side)], known.keys[side], start, stop)
+def _counter(
+    scores: Callable[[Tensor, Side], Tensor], graph: KnowledgeGraph, device: torch.device
+) -> Callable[[Tensor, Side], kernels.Counts]:
+    """Counts candidates that beat or tie the truth by `scores`, which gives ``[B, E]``; nothing waits for a GPU."""
+    known = graph.known.to(device)
+
+    def count(triples: Tensor, side: Side) -> kernels.Counts:
+        start, stop = known.run(triples, side)
+        return kernels.count_better(scores(triples, side), triples[:, column(side)], known.keys[side], start, stop)
+
+    return count
 
 
 def _require_no_nan(counts: kernels.Counts) -> None:
@@ -293,11 +318,12 @@ def evaluate(
     limit: int = 0,
     memory: int = DEFAULT_MEMORY,
     progress: bool | Told = True,
+    table: ShardedTable | None = None,
 ) -> dict[str, Any]:
     """Metrics of several splits with their protocol: the content of a run's ``metrics.json``.
 
     Args:
-        model, graph, limit, memory: see `rank`.
+        model, graph, limit, memory, table: see `rank`.
         splits: those without triples are left out.
         ties: ``"realistic"``, ``"optimistic"`` or ``"pessimistic"``.
         progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
@@ -311,7 +337,9 @@ def evaluate(
         for split in splits:
             if len(graph.split(split)):
                 told = one_of(report, split) or False
-                result[split] = rank(model, graph, split, limit=limit, memory=memory, progress=told).metrics(ties)
+                result[split] = rank(
+                    model, graph, split, limit=limit, memory=memory, progress=told, table=table
+                ).metrics(ties)
                 options: dict[str, Any] = {"ties": ties, "limit": limit, "memory": memory}
                 result[split]["baselines"] = baselines(graph, split, device=model.entity.device, **options)
     result["protocol"] = protocol(graph, ties, limit)

@@ -37,7 +37,7 @@ def path_text(path: str | Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-__all__ = ["atomic_file", "atomic_write", "cannot_read", "cannot_write", "make_folder", "take_lock"]
+__all__ = ["atomic_file", "atomic_write", "cannot_read", "cannot_write", "make_folder", "sync_folder", "take_lock"]
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -83,7 +83,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             raise cannot_write(path, error) from error
         raise
     try:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or error
         raise RunError(
@@ -113,7 +113,8 @@ def cannot_read(path: Path, error: OSError) -> RunError:
     return RunError(f"cannot read {path}: {error.strerror or error}")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """See that what a folder lists is on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

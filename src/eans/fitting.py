@@ -104,7 +104,7 @@ def fit(
             # Speed is that of training: what a validation takes is not part of the window.
             window.start += time.perf_counter() - clock - progress.seconds
         listener.tick(step)
-        stopping = listener.stop()
+        stopping = trainer.world.any(listener.stop())
         if due(step, plan.checkpoint_every) or stopping:
             settle()
             store.save_checkpoint(trainer, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import torch
 
 from eans._version import __version__
 from eans.devices import choose_device, hardware_name
-from eans.errors import Interrupted
+from eans.distributed import ALONE, World
+from eans.errors import Interrupted, UsageError
 from eans.evaluation import evaluate, rank
 from eans.fitting import Plan, fit
 from eans.graph import KnowledgeGraph, Split
@@ -22,6 +24,7 @@ from eans.recipes import Recipe
 from eans.recipes.build import build_trainer
 from eans.run import MEGABYTE, Run
 from eans.runs import RunFolder
+from eans.sharded_runs import SharedRun
 from eans.stores import MemoryStore, Progress, RunStore
 from eans.training import Diverged, Trainer
 
@@ -41,26 +44,49 @@ def start(
     Nothing is shown but what the listener shows. Of several ranks each calls it; the first one keeps the run.
     """
     listener = Listener.of(listener)
+    if out is None and world.size > 1:
+        raise UsageError("several ranks keep their run in a folder, where a restart finds it: name one with --out")
     with told_to(listener.phase):
         # Built before the folder is made: a recipe that cannot be built leaves nothing behind.
-        trainer = build_trainer(recipe, graph, choose_device(device), world)
+        trainer = build_trainer(recipe, graph, _device(device, world), world)
         if out is None:
             return Lifecycle(recipe, graph, trainer, MemoryStore(), listener).complete(test)
-        folder = RunFolder.create(out, recipe, graph)
-        with folder.lock():
-            return Lifecycle(recipe, graph, trainer, folder, listener).complete(test)
+        folder = RunFolder.create(out, recipe, graph) if world.first else None
+        world.any(False)  # the others wait until it is there
+        return _complete(folder or RunFolder.open(out), recipe, graph, trainer, listener, test)
 
 
-def continue_run(path: str | Path, device: str = "auto", listener: Listener | None = None, *, test: bool = True) -> Run:
+def continue_run(
+    path: str | Path,
+    device: str = "auto",
+    listener: Listener | None = None,
+    *,
+    test: bool = True,
+    world: World = ALONE,
+) -> Run:
     """`eans.resume`, with nothing shown but what the listener shows."""
     listener = Listener.of(listener)
     folder = RunFolder.open(path)
     if folder.is_complete:
         return Run.load(path, device)
-    with folder.lock(), told_to(listener.phase):
+    with told_to(listener.phase):
         recipe, graph = folder.recipe(), folder.graph()
-        trainer = build_trainer(recipe, graph, choose_device(device))
-        return Lifecycle(recipe, graph, trainer, folder, listener).complete(test)
+        trainer = build_trainer(recipe, graph, _device(device, world), world)
+        return _complete(folder, recipe, graph, trainer, listener, test)
+
+
+def _device(device: str, world: World) -> torch.device:
+    """Each of several ranks has one already."""
+    return choose_device(device) if world.size == 1 else world.device
+
+
+def _complete(
+    folder: RunFolder, recipe: Recipe, graph: KnowledgeGraph, trainer: Trainer, listener: Listener, test: bool
+) -> Run:
+    """What is left of a run in a folder, which one process has to itself, or the first rank of several."""
+    with folder.lock() if trainer.world.first else nullcontext():
+        store: RunStore = folder if trainer.table is None else SharedRun(folder, trainer.table)
+        return Lifecycle(recipe, graph, trainer, store, listener).complete(test)
 
 
 class Lifecycle:
@@ -92,6 +118,8 @@ class Lifecycle:
         history = self.store.log()
         self.store.save_model(self.model)
         self.store.save_metrics(metrics)
+        if self.trainer.table is not None and self.trainer.world.first and self.store.location is not None:
+            return Run.load(self.store.location, "cpu")  # with the rows of all ranks
         return Run(self.recipe, self.graph, self.model, metrics, history, self.store.location)
 
     @property
@@ -111,13 +139,17 @@ class Lifecycle:
     def _validate(self) -> dict[str, Any]:
         limit = int(self.recipe.train.valid_triples)
         told = partial(self.listener.ranking, "valid")
-        ranks = rank(self.model, self.graph, "valid", limit=limit, memory=self.memory, progress=told)
+        ranks = rank(
+            self.model, self.graph, "valid", limit=limit, memory=self.memory, progress=told, table=self.trainer.table
+        )
         return ranks.summary(self.recipe.evaluation.ties)
 
     def _metrics_of(self, split: Split) -> dict[str, Any]:
         report = _ranking_reporter(self.listener, split)
         ties = self.recipe.evaluation.ties
-        return evaluate(self.model, self.graph, (split,), ties=ties, memory=self.memory, progress=report)
+        return evaluate(
+            self.model, self.graph, (split,), ties=ties, memory=self.memory, progress=report, table=self.trainer.table
+        )
 
     def _choose_weights(self, progress: Progress) -> tuple[dict[str, Any], int]:
         """Leave the model with the weights to keep, the last or the best; return their valid metrics and their step."""

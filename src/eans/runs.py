@@ -4,6 +4,7 @@
 ``recipe.toml``            the resolved recipe
 ``graph.safetensors``      the graph: names and integer triples
 ``checkpoint.safetensors`` model, optimizer, sampler and position: what `resume` needs, in one file
+``checkpoint/``            the same of a run on several ranks, see `eans.checkpoints`
 ``best.safetensors``       the weights with the best validation so far
 ``model.safetensors``      the final weights
 ``log.jsonl``              one JSON object per line: losses, validations
@@ -28,6 +29,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from eans.checkpoints import Checkpoints
 from eans.errors import RunError, UsageError
 from eans.files import as_path, cannot_write, make_folder, take_lock
 from eans.graph import KnowledgeGraph
@@ -56,6 +58,7 @@ class RunFolder:
         self.recipe_file = path / "recipe.toml"
         self.graph_file = path / "graph.safetensors"
         self.checkpoint_file = path / "checkpoint.safetensors"
+        self.checkpoints = Checkpoints(path / "checkpoint")  # of several ranks
         self.best_file = path / "best.safetensors"
         self.model_file = path / "model.safetensors"
         self.log_file = path / "log.jsonl"
@@ -171,6 +174,8 @@ class RunFolder:
             self._load_weights(model, self.model_file)
         elif self.is_complete:  # the last checkpoint need not be what was evaluated
             raise self.manifest.missing(self.model_file)
+        elif self._saved_alone()[0] < self.saved_step() and (weights := self.checkpoints.weights()) is not None:
+            model.load_state_dict(weights)
         elif self.checkpoint_file.is_file():
             self._load_weights(model, self.checkpoint_file, prefix="model.")
         else:
@@ -179,14 +184,15 @@ class RunFolder:
 
     def _load_weights(self, model: Model, file: Path, prefix: str = "") -> None:
         """Fill the model's tables from those tensors of a file whose names have the prefix."""
-        tensors, metadata = self._read_tensors(file)
+        tensors, metadata = self.read_tensors(file)
         self._require_fit(file, metadata, model)
         try:
             model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
         except RuntimeError as error:
             raise self._misfit(file) from error
 
-    def _read_tensors(self, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    def read_tensors(self, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The tensors of a file of the folder, checked, and the text about them."""
         return tensors_from_bytes(self.manifest.read(file), file)
 
     def _require_fit(self, file: Path, metadata: dict[str, str], model: Model) -> None:
@@ -212,18 +218,22 @@ class RunFolder:
         """Replace the checkpoint."""
         tensors, values = trainer.state()
         metadata = {"trainer": json.dumps(values), "progress": json.dumps(asdict(progress))}
-        self._write_tensors(self.checkpoint_file, tensors, metadata, trainer.model)
+        self.write_tensors(self.checkpoint_file, tensors, metadata, trainer.model)
 
-    def _write_tensors(self, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], model: Model) -> None:
-        about = {**self._about, "vocabulary": model.vocabulary}
-        self.manifest.write(file, tensors_to_bytes(tensors, about | metadata))
+    def about(self, model: Model) -> dict[str, str]:
+        """What weights are kept with, to be compared by `require_fit`."""
+        return {**self._about, "vocabulary": model.vocabulary}
+
+    def write_tensors(self, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], model: Model) -> None:
+        """Replace a file by named tensors of a model, with text about them."""
+        self.manifest.write(file, tensors_to_bytes(tensors, self.about(model) | metadata))
 
     def load_state(self, trainer: Trainer) -> Progress:
         """Bring the trainer to where the checkpoint left it; nothing in the folder changes."""
-        tensors, metadata = self._read_tensors(self.checkpoint_file)
+        tensors, metadata = self.read_tensors(self.checkpoint_file)
         self._require_fit(self.checkpoint_file, metadata, trainer.model)
         try:
-            trainer.load_state(tensors, json.loads(metadata["trainer"]))
+            trainer.load_whole(tensors, json.loads(metadata["trainer"]))
             return Progress(**json.loads(metadata["progress"]))
         except (AttributeError, KeyError, ValueError, TypeError, RuntimeError) as error:
             raise self._misfit(self.checkpoint_file) from error
@@ -234,9 +244,18 @@ class RunFolder:
         self.manifest.adopt(*known)
         if self.manifest.lacks(self.checkpoint_file):
             raise self.manifest.missing(self.checkpoint_file)
-        progress = self.load_state(trainer) if self.checkpoint_file.is_file() else Progress()
-        self._rewind_log(trainer.completed)
+        progress = self.load_newest(trainer, self.checkpoints)
+        self.rewind_log(trainer.completed)
         return progress
+
+    def load_newest(self, trainer: Trainer, checkpoints: Checkpoints) -> Progress:
+        """Bring the trainer to the checkpoint of one rank or of several, whichever is newer; the log stays."""
+        found = checkpoints.newest()
+        if found is not None and found[1]["step"] >= self._saved_alone()[0]:
+            self._require_fit(checkpoints.folder, found[1], trainer.model)
+            if (manifest := checkpoints.load(trainer)) is not None:
+                return Progress(**manifest["progress"])
+        return self.load_state(trainer) if self.checkpoint_file.is_file() else Progress()
 
     def saved_step(self) -> int:
         """The step of the checkpoint; 0 without one."""
@@ -244,6 +263,12 @@ class RunFolder:
 
     def saved_position(self) -> tuple[int, float]:
         """The step of the checkpoint, and the seconds up to there; 0 both without one."""
+        found = self.checkpoints.newest()
+        shared = (0, 0.0) if found is None else (int(found[1]["step"]), float(found[1]["progress"]["seconds"]))
+        return max(shared, self._saved_alone())
+
+    def _saved_alone(self) -> tuple[int, float]:
+        """The same of the checkpoint of one rank."""
         if not self.checkpoint_file.is_file():
             return 0, 0.0
         try:
@@ -262,11 +287,11 @@ class RunFolder:
 
     def save_best(self, model: Model) -> None:
         """Write the weights with the best validation so far."""
-        self._write_tensors(self.best_file, dict(model.state_dict()), {}, model)
+        self.write_tensors(self.best_file, dict(model.state_dict()), {}, model)
 
     def save_model(self, model: Model) -> None:
         """Write the final weights."""
-        self._write_tensors(self.model_file, dict(model.state_dict()), {}, model)
+        self.write_tensors(self.model_file, dict(model.state_dict()), {}, model)
 
     def load_best(self, model: Model) -> None:
         """Put the best validated weights into the model."""
@@ -298,7 +323,7 @@ class RunFolder:
             records.append(record)
         return records
 
-    def _rewind_log(self, step: int) -> None:
+    def rewind_log(self, step: int) -> None:
         """Drop records after `step`: those steps will be done, and logged, again."""
         records = [record for record in self.log() if record["step"] <= step]
         if self.log_file.is_file():

@@ -50,7 +50,7 @@ class ShardedStep(Step):
         """Move rows and what the optimizer has of them to where the sampler's ordering wants them."""
         self.ordering = self.sampler.orderings
         ordering = self.sampler.ordering()
-        assert ordering is not None
+        assert ordering is not None, "only a new ordering moves rows"
         moments = self.optimizer.state.get(self.own, {})
         rows = {name: value for name, value in moments.items() if value.shape[:1] == self.own.shape[:1]}
         entities, places = ordering

@@ -112,7 +112,7 @@ class Trainer:
         self.model, self.sampler, self.objective = model, sampler, objective
         self.world = sampler.world = world
         self.stream, self.schedule = stream, schedule
-        self.device = model.entity.device
+        self.device = model.entity.device if world.size == 1 else world.device
         self.seed = stream.seed
         self.completed = 0
         self.rate = torch.tensor(schedule.rate(0), device=self.device)
@@ -183,15 +183,45 @@ class Trainer:
         values = {"step": self.completed, "seed": self.seed, "loss_names": list(self.stepper.sums.names)}
         return {name: value.detach() for name, value in tensors.items()}, values
 
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+        """`state` in two parts: tensors with a row for each entity that is `owned`, and those that all ranks share."""
+        tensors, values = self.state()
+        rows = {name: value for name, value in tensors.items() if self._has_rows(name, value, self.model.entity)}
+        return rows, {name: value for name, value in tensors.items() if name not in rows}, values
+
+    def _has_rows(self, name: str, value: Tensor, entity: Tensor) -> bool:
+        """Is there a row in it for each row of the entity table, whose moments have the name of the first parameter?"""
+        return name == "model.entity" or (name.startswith("optimizer.0.") and value.shape[:1] == entity.shape[:1])
+
+    def owned(self) -> Tensor:
+        """The entities whose rows the model has, in their order: int64 ``[L]``; all of them on one rank."""
+        if self.table is None:
+            return torch.arange(self.model.num_entities, device=self.device)
+        return self.table.placement.owned(self.world.rank)
+
+    def place(self, tensors: dict[str, Tensor]) -> None:
+        """Own the entities that this rank has with the ordering in a `state`; the rows are then to be loaded."""
+        if self.table is None:
+            return
+        self.sampler.load_state_dict(_part(tensors, "sampler."))
+        self.table.placement = _placement(self.model.num_entities, self.sampler, self.world, self.device)
+
+    def load_whole(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """`load_state` from that of a trainer which has the rows of all entities."""
+        self.place(tensors)
+        owned = self.owned().cpu()
+        whole = tensors["model.entity"]
+        found = {
+            name: value[owned] if self.table is not None and self._has_rows(name, value, whole) else value
+            for name, value in tensors.items()
+        }
+        self.load_state(found, values)
+
     def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Continue from a copy of `state`."""
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-        self.model.load_state_dict(part("model."))
+        self.model.load_state_dict(_part(tensors, "model."))
         self.optimizer.refresh()
-        self.sampler.load_state_dict(part("sampler."))
+        self.sampler.load_state_dict(_part(tensors, "sampler."))
         self.stepper.sums.load(tensors["loss_sums"], values.get("loss_names", EARLIER_NAMES))
         self.stepper.work.forget()
         self.completed = int(values["step"])
@@ -199,19 +229,31 @@ class Trainer:
         self.rate.fill_(self.schedule.rate(max(0, self.completed - 1)))
         self.optimizer.state.clear()
         for index, parameter in enumerate(self.model.parameters()):
-            saved = part(f"optimizer.{index}.")
+            saved = _part(tensors, f"optimizer.{index}.")
             if saved:
                 self.optimizer.state[parameter] = {
                     name: saved[name].to(self.device, copy=True) for name in self.optimizer.names()
                 }
 
 
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of a state whose names have a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _placement(num_entities: int, sampler: Sampler, world: World, device: torch.device) -> Placement:
+    """Rows that are drawn together lie on one rank, as far as the sampler has an ordering."""
+    ordering = sampler.ordering()
+    if ordering is None:
+        return Placement.by_id(num_entities, world.size, device)
+    return Placement(ordering[0].clone(), ordering[1].clone(), world.size)
+
+
 def _shard(model: Model, sampler: Sampler, world: World) -> ShardedTable:
     """Leave the model with the entity rows that this rank owns; the table that has them."""
-    ordering = sampler.ordering()
-    placement = Placement.by_id(model.num_entities, world.size, model.entity.device)
-    if ordering is not None:
-        placement = Placement(ordering[0].clone(), ordering[1].clone(), world.size)
-    table = ShardedTable(model.entity.detach()[placement.owned(world.rank)], placement, world)
+    placement = _placement(model.num_entities, sampler, world, world.device)
+    rows = model.entity.detach()[placement.owned(world.rank).to(model.entity.device)]
+    table = ShardedTable(rows.to(world.device), placement, world)
     model.entity = nn.Parameter(table.own)
+    model.to(world.device)
     return table

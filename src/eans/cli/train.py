@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,6 +35,7 @@ from eans.signals import WORDS, StopRequests
 from eans.streams import outlive_readers
 
 if TYPE_CHECKING:
+    from eans.distributed import World
     from eans.graph import KnowledgeGraph
     from eans.listener import Listener
     from eans.recipes import Recipe
@@ -63,32 +65,38 @@ def train(
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     load_pytorch()
-    load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
-    if resume is not None:
-        if any(given is not None for given in (recipe, data, out, seed, split, budget)) or set_:
-            raise UsageError(
-                "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set, --split or --budget"
-            )
-        for option, given in (
-            ("--strict checks a folder", strict),
-            ("--columns, --query and --literals read files", Reading(columns, query, literals).given),
-        ):
-            if given:
-                raise UsageError(f"{option} of triples, and --resume reads none: a run has its own copy")
-        if labels:
-            raise UsageError("--labels names what a graph has when it is read, and a run keeps its names: leave it out")
-        show_run(_resumed(resume, device))
-        return
-    if budget is not None:
-        if recipe is not None or set_:
-            raise UsageError(
-                "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for the"
-                " hyper-parameters of one method"
-            )
-        search(budget, data, out, None, None, 1, seed or 0, device, load, split)
-        return
-    require_given("--data", data)
-    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, load, split))
+    with ranks(device) as world:
+        load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
+        if resume is not None:
+            if any(given is not None for given in (recipe, data, out, seed, split, budget)) or set_:
+                raise UsageError(
+                    "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set, --split or "
+                    "--budget"
+                )
+            for option, given in (
+                ("--strict checks a folder", strict),
+                ("--columns, --query and --literals read files", Reading(columns, query, literals).given),
+            ):
+                if given:
+                    raise UsageError(f"{option} of triples, and --resume reads none: a run has its own copy")
+            if labels:
+                raise UsageError(
+                    "--labels names what a graph has when it is read, and a run keeps its names: leave it out"
+                )
+            show_run(_resumed(resume, device, world))
+            return
+        if budget is not None:
+            if world.size > 1:
+                raise UsageError("--budget searches with one process; start it without torchrun")
+            if recipe is not None or set_:
+                raise UsageError(
+                    "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for "
+                    "the hyper-parameters of one method"
+                )
+            search(budget, data, out, None, None, 1, seed or 0, device, load, split)
+            return
+        require_given("--data", data)
+        show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, load, split, world))
 
 
 def _trained(
@@ -99,27 +107,51 @@ def _trained(
     device: str,
     load: Callable[[str], KnowledgeGraph],
     split: str | None,
+    world: World,
 ) -> Run:
     from eans.lifecycle import start
     from eans.recipes.choosing import recipe_and_graph
 
+    if world.size > 1:
+        if out is None:
+            raise UsageError("several ranks share a run folder, where a restart finds it: name one with --out")
+        if restarted() and (out / "recipe.toml").is_file():
+            return _resumed(out, device, world)
     recipe, graph = recipe_and_graph(name, data, overrides, load)
     with (
         out_folder(out, recipe, graph) as folder,
-        split_kept(graph, recipe.data.name, split, folder),
+        split_kept(graph, recipe.data.name, split, folder) if world.first else contextlib.nullcontext(),
         watching(folder) as listener,
     ):
-        return start(recipe, graph, folder, device, listener)
+        return start(recipe, graph, folder, device, listener, world=world)
 
 
-def _resumed(path: Path, device: str) -> Run:
+def _resumed(path: Path, device: str, world: World) -> Run:
     from eans.lifecycle import continue_run
     from eans.runs import RunFolder
 
     if RunFolder.open(path).is_complete:
         plain_console().print(f"{path} is complete already")
     with watching(path) as listener:
-        return continue_run(path, device, listener)
+        return continue_run(path, device, listener, world=world)
+
+
+def restarted() -> bool:
+    """Has ``torchrun`` started this command before, and started it again because a process had failed?"""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+@contextlib.contextmanager
+def ranks(device: str) -> Iterator[World]:
+    """The processes that ``torchrun`` started, of which the first one alone prints; this one without it."""
+    from eans.distributed import joined
+
+    with joined(device) as world, contextlib.ExitStack() as stack:
+        if not world.first:
+            nowhere = stack.enter_context(Path(os.devnull).open("w"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+        yield world
 
 
 @contextlib.contextmanager

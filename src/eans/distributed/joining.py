@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from eans.devices import choose_device
 from eans.distributed.world import ALONE, Lost, World
 from eans.errors import RunError
 
@@ -37,30 +38,26 @@ _NAMES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
 @contextlib.contextmanager
-def joined(device: torch.device, seconds: float = JOIN_SECONDS) -> Iterator[World]:
+def joined(device: str = "auto", seconds: float = JOIN_SECONDS) -> Iterator[World]:
     """The ranks that were started together with this process; it alone where ``torchrun`` started none.
 
     What goes wrong on one rank ends all. One of them raises what it was; the others end without a word.
 
     Args:
-        device: of this rank's tensors. Of ``cuda`` without a number, each rank of a machine takes its own.
+        device: of this rank's tensors, see `eans.devices.choose_device`. Of GPUs, each rank of a machine takes its own.
         seconds: how long to wait for a rank that does not answer.
     """
     rank, local, size = ranks_of_environment()
     if size == 1:
         yield ALONE
         return
-    if device.type == "cuda" and device.index is None:
-        if local >= torch.cuda.device_count():
-            raise RunError(
-                f"rank {rank} is number {local} on its machine, which has {torch.cuda.device_count()} GPUs; "
-                "start fewer with --nproc-per-node, or use --device cpu"
-            )
-        device = torch.device("cuda", local)
-        torch.cuda.set_device(device)
-    store = _start(device, rank, size, seconds)
+    store = _meet(rank, size, seconds)
     try:
-        yield World(rank, size, device)
+        place = _device_of_rank(device, rank, local)
+        group: dict[str, Any] = {"device_id": place} if place.type == "cuda" else {}
+        timeout = timedelta(seconds=seconds)
+        dist.init_process_group(BACKENDS[place.type], store=store, rank=rank, world_size=size, timeout=timeout, **group)
+        yield World(rank, size, place)
         dist.barrier()
     except BaseException as error:
         if not _speaks(store, error, rank, size):
@@ -70,11 +67,25 @@ def joined(device: torch.device, seconds: float = JOIN_SECONDS) -> Iterator[Worl
     atexit.register(_leave)
 
 
-def _start(device: torch.device, rank: int, size: int, seconds: float) -> Store:
-    """Find the others."""
+def _device_of_rank(device: str, rank: int, local: int) -> torch.device:
+    """Each rank of a machine has a GPU to itself."""
+    chosen = choose_device(device)
+    if chosen.type != "cuda" or chosen.index is not None:
+        return chosen
+    if local >= torch.cuda.device_count():
+        raise RunError(
+            f"rank {rank} is number {local} on its machine, which has {torch.cuda.device_count()} GPUs; "
+            "start fewer with --nproc-per-node, or use --device cpu"
+        )
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
+
+
+def _meet(rank: int, size: int, seconds: float) -> Store:
+    """Find the others: what all of them can read and write."""
     timeout = timedelta(seconds=seconds)
     try:
-        common, rank, size = next(rendezvous("env://", rank, size, timeout=timeout))
+        common = next(rendezvous("env://", rank, size, timeout=timeout))[0]
         # The store outlives a restart, and with it what the processes before wrote there of themselves.
         store = PrefixStore(f"eans/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", common)
         store.set(f"here/{rank}", "")
@@ -84,12 +95,7 @@ def _start(device: torch.device, rank: int, size: int, seconds: float) -> Store:
         except RuntimeError as error:
             absent = [str(other) for other, key in enumerate(keys) if not store.check([key])]
             raise RunError(f"rank {', '.join(absent)} of {size} did not come within {seconds:g} s") from error
-        group: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
-        backend = BACKENDS[device.type]
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout, **group)
     except (RuntimeError, ValueError) as error:
-        if isinstance(error, RunError):
-            raise
         raise RunError(f"rank {rank} of {size} cannot join the others: {str(error).splitlines()[0]}") from error
     return store
 

@@ -81,7 +81,7 @@ class ShardedTable:
     def __init__(self, rows: Tensor, placement: Placement, world: World) -> None:
         self.world, self.placement = world, placement
         self.owned = len(rows)
-        self._rows = rows.clone()
+        self._rows = rows
         self.guests = Guests([0] * world.size, [0] * world.size, torch.empty(0, dtype=torch.int64))
         assert self.owned == len(placement.owned(world.rank))
 
@@ -146,6 +146,12 @@ class ShardedTable:
         ):
             own.index_add_(0, slots, part)
         return own
+
+    def whole(self, rows: Tensor) -> Tensor | None:
+        """Own rows ``[L, ...]`` of all ranks in the order of the entities' numbers, ``[E, ...]``, on the first rank."""
+        counts = [len(rows) if rank == 0 else 0 for rank in range(self.world.size)]
+        received, _ = self.world.exchange(rows, counts)
+        return received[self.placement.places] if self.world.first else None
 
     def move(self, placement: Placement, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Hand every row to its new owner, and what belongs to it: one message from each rank to each other.

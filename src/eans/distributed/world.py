@@ -111,9 +111,13 @@ class World:
         """Does any rank say so?"""
         return flag if self.size == 1 else bool(self.total(torch.tensor([flag], device=self.device).float()).any())
 
-    def wait(self) -> None:
-        """Go on when all ranks have come here."""
-        self.any(False)
+    def require(self, error: Exception | None) -> None:
+        """Go on where no rank has an error; one that has raises it, and all others `Lost`."""
+        failed = self.any(error is not None)
+        if error is not None:
+            raise error
+        if failed:
+            raise Lost(f"another rank than {self.rank} of {self.size} has failed")
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -174,7 +174,9 @@ def build_trainer(
 ) -> Trainer:
     """Everything, on the device. The recipe must be resolved."""
     section = recipe.train
-    model = build_model(recipe, graph).to(device)
+    model = build_model(recipe, graph)
+    if world.size == 1:  # of several, each moves the rows that it owns
+        model.to(device)
     with phase("preparing sampler"):
         sampler = build_sampler(recipe, graph)
         sampler.place(device)

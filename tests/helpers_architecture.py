@@ -74,18 +74,19 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "_version", "errors", "phases", "shapes", "signals", "types", "arguments", "options", "progress", "streams",
         "commands", "files", "figures", "pages", "table_files",
     ),
-    "computation": ("kernels", "optimizer", "ordering", "devices"),
+    "computation": ("kernels", "optimizer", "ordering", "devices", "distributed"),
     "graphs": (
         "labelled", "vocabulary", "triple_index", "graph", "relation_patterns", "weights", "batches", "data",
         "splitting", "manifest", "tensor_files", "queries",
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": (
-        "cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction",
-        "batch_prediction", "similarity", "export",
+        "cuda_graphs", "execution", "step", "sharded_step", "training", "costs", "baselines", "sharded_ranking",
+        "evaluation", "prediction", "batch_prediction", "similarity", "export",
     ),
     "runs": (
-        *("recipes", "listener", "stores", "fitting", "run_shapes", "runs", "run", "run_progress", "lifecycle", "api"),
+        "recipes", "listener", "stores", "fitting", "run_shapes", "checkpoints", "runs", "sharded_runs", "run",
+        "run_progress", "lifecycle", "api",
     ),
     "tools": ("description", "inspection", "experiments", "tuning", "comparison", "cli", "__main__"),
 }  # fmt: skip

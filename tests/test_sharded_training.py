@@ -1,0 +1,85 @@
+"""Several processes, each with a part of the entity table, train what one process trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import helpers_ranks as ranks
+
+SIZES = (4, 2)  # the first one leaves a checkpoint for the second
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[int, Any]:
+    """What the ranks found, by their number; one start for each."""
+    for size in SIZES:
+        ranks.started(size, folder)
+    return {size: torch.load(folder / f"found-{size}.pt") for size in SIZES}
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    return {case: ranks.trained(case) for case in ranks.CASES}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", ranks.CASES)
+def test_tables_are_those_of_one_process(found, alone, case, size):
+    here, expected = found[size]["trained"][case], alone[case]
+    for name in ("entity", "relation"):
+        torch.testing.assert_close(here[name], expected[name], rtol=0, atol=1e-5)
+        assert (expected[name] - getattr(ranks.trainer_of(case).model, name)).abs().max() > 1e-3  # they did learn
+    assert here["means"] == pytest.approx(expected["means"], rel=1e-4)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", ranks.CASES)
+def test_all_ranks_have_the_same_relations(found, case, size):
+    assert found[size]["trained"][case]["alike"]
+
+
+def test_rows_did_move(found):
+    assert [found[size]["trained"]["eans, re-ordered"]["moves"] for size in SIZES] == [7, 7]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("sampler", ["eans", "uniform"])
+def test_bytes_are_those_of_the_formula(found, sampler, size):
+    """Of each guest an id, its row and its gradient; of each step counts and sums. Relations are counted apart."""
+    traffic = found[size]["traffic"][sampler]
+    assert traffic["sent"] == traffic["expected"]
+    most = {("eans", 2): 850, ("eans", 4): 1250, ("uniform", 2): 205 * 1024, ("uniform", 4): 308 * 1024}[sampler, size]
+    assert traffic["sent"] / traffic["positives"] <= most
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_block_negatives_are_all_local(found, size):
+    """What is left to fetch is the known entity of each positive, at most."""
+    traffic = found[size]["traffic"]
+    assert 0 < traffic["eans"]["rows"] <= traffic["eans"]["positives"]
+    assert traffic["uniform"]["rows"] > 50 * traffic["uniform"]["positives"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("model", ["transe", "complex"])
+def test_ranks_are_those_of_one_process(found, model, size):
+    assert found[size]["ranked"][model]
+
+
+@pytest.mark.parametrize("name", ["entity", "relation"])
+def test_any_number_of_ranks_goes_on_from_a_checkpoint(found, folder, alone, name):
+    expected = alone["eans, re-ordered"][name]
+    kept = {size: found[size]["saved"][name] for size in SIZES}
+    assert torch.equal(found[4]["loaded"][name], kept[4])  # the same number: the same bits
+    one = ranks.continued(folder / "checkpoint-2", ranks.ALONE, save=False)[name]
+    for table in (*kept.values(), found[2]["loaded"][name], one):
+        torch.testing.assert_close(table, expected, rtol=0, atol=1e-5)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eans.distributed import Placement, ShardedTable
+from eans.distributed import Placement, ShardedTable, send_home
 from eans.graph import HEAD, RELATION, TAIL, column
-from eans.kernels.deferred_gradients import AUTOGRAD
+from eans.kernels.deferred_gradients import AUTOGRAD, TableSinks, deferred_for
 from eans.models import learning
 from eans.objective import total
 from eans.step import Step, diverged
@@ -36,6 +36,8 @@ class ShardedStep(Step):
         self.table, self.own = table, self.model.entity
         self.world = table.world
         self.relation_bytes = 0
+        # Parts that are rows can be sorted by owner. On a GPU they are not: there gradients are tables.
+        self.sink = self.optimizer.sink(self.own) if self.execution.device.type == "cpu" else None
         self.execution.sinks = AUTOGRAD
         self.work.enabled = False  # messages are no part of a CUDA graph
         self.ordering = self.sampler.orderings
@@ -73,8 +75,7 @@ class ShardedStep(Step):
                 if len(mine):
                     total(terms).backward()  # type: ignore[no-untyped-call]
                 gradient = self.model.entity.grad
-                gradient = torch.zeros_like(self.table.rows) if gradient is None else gradient
-            self.own.grad = self.table.send_home(gradient)
+            self.own.grad = send_home(self.table, gradient, self.execution.sinks.entity, self.sink)
             self._add_relations(batch)
             self.optimizer.step()
         return part, negatives, scores.detach(), found
@@ -104,6 +105,7 @@ class ShardedStep(Step):
         heads, tails, candidates = self.table.admit(part.triples[:, HEAD], part.triples[:, TAIL], negatives.entities)
         self.own.data = self.table.own
         self.model.entity = nn.Parameter(self.table.rows)
+        self.execution.sinks = TableSinks(None if self.sink is None else deferred_for(self.model.entity))
         try:
             triples = torch.stack([heads, part.triples[:, RELATION], tails], 1)
             yield part._replace(triples=triples), negatives._replace(entities=candidates)

@@ -5,8 +5,9 @@ relations are the same on all. Only this package calls `torch.distributed`.
 """
 
 from eans.distributed.clustering import clustered
+from eans.distributed.gradients import send_home
 from eans.distributed.joining import JOIN_SECONDS, joined
 from eans.distributed.table import Placement, ShardedTable
 from eans.distributed.world import ALONE, Lost, World
 
-__all__ = ["ALONE", "JOIN_SECONDS", "Lost", "Placement", "ShardedTable", "World", "clustered", "joined"]
+__all__ = ["ALONE", "JOIN_SECONDS", "Lost", "Placement", "ShardedTable", "World", "clustered", "joined", "send_home"]

@@ -132,20 +132,9 @@ class ShardedTable:
         self.guests = Guests(counts, given, asked)
         self._rows[self.owned : self.owned + len(rows)] = rows
 
-    def send_home(self, gradient: Tensor) -> Tensor:
-        """Gradients of own rows, with what other ranks found for them: ``[L + G, F]`` -> ``[L, F]``, in place.
-
-        The rows of guests go to their owners, which add them in the order of the ranks.
-        """
-        guests = self.guests
-        received, _ = self.world.exchange(gradient[self.owned :], guests.wanted, guests.given)
-        own = gradient[: self.owned]
-        # Each rank asked for a row once: a sum of one rank's parts has no order that could differ.
-        for slots, part in zip(
-            torch.split(guests.slots, guests.given), torch.split(received, guests.given), strict=True
-        ):
-            own.index_add_(0, slots, part)
-        return own
+    def return_guests(self, rows: Tensor) -> Tensor:
+        """Send a row for each guest, ``[G, F]``, to its owner; what others return, for the rows of `guests.slots`."""
+        return self.world.exchange(rows, self.guests.wanted, self.guests.given)[0]
 
     def whole(self, rows: Tensor) -> Tensor | None:
         """Own rows ``[L, ...]`` of all ranks in the order of the entities' numbers, ``[E, ...]``, on the first rank."""

@@ -189,13 +189,17 @@ def main(folder: Path) -> None:
             torch.save(found, folder / f"found-{world.size}.pt")
 
 
-def started(size: int, folder: Path, *arguments: str) -> None:
-    """Start so many ranks and wait for them."""
+def environment(**more: str) -> dict[str, str]:
+    """That of ranks: one thread each, no settings of the user's, and the paths of this process."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("EANS_")}
-    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), **more}
+
+
+def started(size: int, folder: Path) -> None:
+    """Start so many ranks and wait for them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     done = subprocess.run(
-        [*command, __file__, str(folder), *arguments], env=environment, capture_output=True, text=True, timeout=300
+        [*command, __file__, str(folder)], env=environment(), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
 

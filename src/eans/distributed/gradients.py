@@ -48,7 +48,8 @@ def send_home(
 
 def _part(table: ShardedTable, found: DeferredGradients, own: DeferredGradients, guests: Tensor) -> None:
     """Leave parts of own rows in `own`, and add those of guests up."""
-    assert not (found.candidates or found.products or found.cubed), "of models and terms that ranks do not train"
+    others = [*found.candidates, *found.products, *found.cubed]
+    assert not others, "of models and terms that are not trained on several ranks"
     for part in found.sorted_rows():
         here = part.ids < table.owned
         if bool(here.all()):

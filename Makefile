@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Most tests keep one core busy.
 TEST_PROCESSES ?= 2
 
-.PHONY: help demo test test-triton bench lint docs setup wheel clean
+.PHONY: help demo test test-triton test-distributed bench lint docs setup wheel clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ test: setup lint  ## Everything that must hold for a change to land
 test-triton: setup  ## The GPU kernels, run by Triton's interpreter where there is no GPU; installs Triton (640 MB)
 	$(BIN)/python -c "import triton" 2> /dev/null || $(BIN)/python -m pip install -q triton==3.6.0
 	$(BIN)/python -m pytest tests/kernels
+
+test-distributed: setup  ## Ranks that are killed, stopped or cannot write, many times over; about ten minutes
+	$(BIN)/python -m pytest -n 0 tests/distributed_faults.py
 
 bench: $(VENV)/.bench  ## This library and PyKEEN on this CPU, side by side; about 15 minutes
 	$(BIN)/python -m benchmarks.cpu

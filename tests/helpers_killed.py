@@ -1,18 +1,20 @@
 """The `eans` command, killed at a given place: ``python helpers_killed.py train ...`` as ``torchrun`` starts it.
 
-``KILL`` says where, for each start of the ranks one: ``RANK:PLACE:COUNT``, separated by commas; the process gets SIGKILL
-when it comes to the place for so many times. Nothing of `eans` knows of this.
+``KILL`` says where, for each start of the ranks: ``RANK:PLACE:COUNT``, separated by commas. The process gets SIGKILL
+when it comes to the place for so many times; at ``stall`` it is stopped instead, at ``full`` its disk is full.
+Nothing of `eans` knows of this.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from typing import Any
 
 from eans import checkpoints
 from eans.cli import main
-from eans.distributed import ShardedTable, World
+from eans.distributed import ShardedTable, World, joining
 from eans.sharded_step import ShardedStep
 
 PLACES: dict[str, tuple[Any, str]] = {
@@ -23,6 +25,8 @@ PLACES: dict[str, tuple[Any, str]] = {
     "file": (checkpoints, "atomic_write"),
     "publish": (checkpoints.Checkpoints, "_publish"),
     "sync": (checkpoints, "sync_folder"),
+    "stall": (ShardedStep, "_scores"),
+    "full": (os, "fsync"),
 }
 
 
@@ -38,8 +42,10 @@ def arm() -> None:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         left[0] -= 1
+        if left[0] == 0 and place == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if place == "stall" else signal.SIGKILL)
         return function(*args, **kwargs)
 
     setattr(owner, name, call)
@@ -47,4 +53,5 @@ def arm() -> None:
 
 if __name__ == "__main__":
     arm()
+    joining.JOIN_SECONDS = float(os.environ.get("SECONDS", joining.JOIN_SECONDS))
     main()

@@ -21,7 +21,7 @@ from eans.evaluation import rank
 from eans.graph import HEAD, SIDES, TAIL, KnowledgeGraph, Vocabulary, column
 from eans.recipes import load
 from eans.recipes.build import build_trainer, resolve
-from eans.training import Trainer
+from eans.training import Diverged, Trainer
 
 STEPS = 40
 BASE: dict[str, Any] = {
@@ -175,6 +175,23 @@ def continued(folder: Path, world: World, save: bool) -> dict[str, Any]:
     return {"entity": table_of(trainer), "relation": trainer.model.relation.detach()}
 
 
+def stopped_by_nan(world: World) -> dict[str, bool]:
+    """The last rank has a row that is no number: is that told on all ranks, and was nothing updated?"""
+    trainer = trainer_of("eans", world)
+    trainer.step()
+    if world.rank == world.size - 1:
+        trainer.model.entity.data.fill_(torch.nan)
+    before = {name: value.clone() for name, value in trainer.state()[0].items()}
+    told = False
+    try:
+        trainer.step()
+    except Diverged:
+        told = True
+    after = trainer.state()[0]
+    same = all(torch.equal(value.nan_to_num(), after[name].nan_to_num()) for name, value in before.items())
+    return {"told": not world.any(not told), "same": not world.any(not same), "sound": trainer.is_sound()}
+
+
 def main(folder: Path) -> None:
     """All checks, on this rank."""
     torch.set_num_threads(1)
@@ -182,6 +199,7 @@ def main(folder: Path) -> None:
         found: dict[str, Any] = {"trained": {case: trained(case, world) for case in CASES}}
         found["traffic"] = {sampler: traffic(sampler, world) for sampler in ("eans", "uniform")}
         found["ranked"] = {model: ranked(model, world) for model in ("transe", "complex")}
+        found["nan"] = stopped_by_nan(world)
         found["saved"] = continued(folder / f"checkpoint-{world.size}", world, save=True)
         other = folder / "checkpoint-4"
         found["loaded"] = continued(other, world, save=False)

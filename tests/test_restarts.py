@@ -35,18 +35,31 @@ SETTINGS = {
 
 def command(folder: Path, out: str, restarts: int = 0, size: int = 2, **settings: object) -> list[str]:
     """What starts the ranks."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--max-restarts={restarts}"]
     chosen = [f"--set={key}={value}" for key, value in {**SETTINGS, **settings}.items()]
-    train = ["train", "default/transe/eans", "--data", str(folder / "graph"), "--out", str(folder / out)]
-    return [*launch, f"--nproc-per-node={size}", str(KILLED), *train, *chosen]
+    train = ["train", "default/transe/eans", "--data", str(folder / "graph"), "--out", str(folder / out), *chosen]
+    return [*launch(restarts, size), str(KILLED), *train]
 
 
-def run(folder: Path, out: str, kill: str = "", restarts: int = 0, size: int = 2) -> subprocess.CompletedProcess[str]:
-    """Train to the end."""
-    return subprocess.run(
-        command(folder, out, restarts, size), env=ranks.environment(KILL=kill), capture_output=True, text=True,
-        timeout=300,
-    )  # fmt: skip
+def launch(restarts: int = 0, size: int = 2) -> list[str]:
+    """``torchrun``, by the Python that runs the tests."""
+    program = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*program, f"--max-restarts={restarts}", f"--nproc-per-node={size}"]
+
+
+def run(
+    folder: Path, out: str, kill: str = "", restarts: int = 0, size: int = 2, seconds: int = 60, resume: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Train to the end, from the beginning or from where a run has come to."""
+    start = command(folder, out, restarts, size)
+    if resume:
+        start = [*launch(restarts, size), str(KILLED), "train", "--resume", str(folder / out)]
+    environment = ranks.environment(KILL=kill, SECONDS=str(seconds))
+    return subprocess.run(start, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def told(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines of ours on standard error."""
+    return [line for line in done.stderr.splitlines() if line.startswith("eans: ")]
 
 
 def result(folder: Path, out: str) -> tuple[bytes, object, list[int]]:
@@ -78,7 +91,7 @@ def test_killed_in_a_step_and_while_it_writes_a_checkpoint(folder):
 def test_the_ranks_have_what_one_process_has(folder):
     """Weights to a tolerance, although validations and checkpoints come in between; all is shown once."""
     alone = subprocess.run(
-        [sys.executable, "-m", "eans", *command(folder, "alone")[7:]], env=ranks.environment(), capture_output=True,
+        [sys.executable, "-m", "eans", *command(folder, "alone")[len(launch()) + 1 :]], env=ranks.environment(), capture_output=True,
         text=True, timeout=300,
     )  # fmt: skip
     assert alone.returncode == 0, alone.stderr
@@ -110,11 +123,10 @@ def test_asked_to_stop_the_ranks_save_and_say_how_to_go_on(folder):
 
 def test_a_mistake_is_told_once(folder):
     done = subprocess.run(
-        command(folder, "refused")[:-1] + ["--set=sampler.blocks=5"], env=ranks.environment(), capture_output=True,
+        [*command(folder, "refused"), "--set=sampler.blocks=5"], env=ranks.environment(), capture_output=True,
         text=True, timeout=300,
     )  # fmt: skip
-    said = [line for line in done.stderr.splitlines() if line.startswith("eans: ")]
-    assert said == [
+    assert told(done) == [
         "eans: error: sampler.blocks is 5, which 2 ranks cannot share alike; set a multiple of 2, or start another "
         "number of them"
     ]

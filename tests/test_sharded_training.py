@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,13 @@ import pytest
 import torch
 
 import helpers_ranks as ranks
+from eans.distributed import World
+from eans.errors import UsageError
+from eans.losses import Loss
+from eans.penalties import Term
+from eans.recipes import load
+from eans.recipes.build import build_trainer, resolve
+from eans.samplers import Sampler
 
 SIZES = (4, 2)  # the first one leaves a checkpoint for the second
 
@@ -83,3 +91,42 @@ def test_any_number_of_ranks_goes_on_from_a_checkpoint(found, folder, alone, nam
     one = ranks.continued(folder / "checkpoint-2", ranks.ALONE, save=False)[name]
     for table in (*kept.values(), found[2]["loaded"][name], one):
         torch.testing.assert_close(table, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_number_that_is_none_stops_all_ranks_before_the_update(found, size):
+    assert found[size]["nan"] == {"told": True, "same": True, "sound": False}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("default/transd/uniform", {}, "model 'transd' does not keep to single rows of entities, which"),
+        (
+            "default/transh/uniform",
+            {},
+            "set torchrun --nproc-per-node=1, or model.name to 'transe', 'distmult', 'complex'",
+        ),
+        ("default/conve/uniform", {}, "which training on 2 ranks needs"),
+        ("default/transe/nscaching", {}, "set sampler.name to 'uniform', 'eans', 'bernoulli', 'frequency', 'sans'"),
+        ("default/transe/kbgan", {}, "sampler 'kbgan' draws by the rows of all entities"),
+        ("default/transe/igan", {}, "sampler 'igan' draws by the rows of all entities"),
+        ("default/complex/all", {}, "sampler 'all' draws by the rows of all entities"),
+        ("default/complex/uniform", {"loss.penalty": "l3", "loss.penalty_weight": 0.1}, "set it to 'n3' or 'dura'"),
+        ("default/transe/eans", {"sampler.proposal": "block", "sampler.blocks": 5}, "sampler.blocks is 5"),
+        ("default/transe/uniform", {"train.rows": "bfloat16"}, "leave it out"),
+    ],
+)
+def test_what_ranks_cannot_train_is_refused_by_what_it_declares(recipe, settings, message):
+    graph = ranks.graph_of("eans")
+    settings = {"train.valid_every": 0, "train.patience": 0, "train.keep": "last", "model.dim": 6, **settings}
+    resolved = resolve(load(recipe, settings), graph)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        build_trainer(resolved, graph, world=World(0, 2))
+
+
+def test_a_part_of_its_own_is_not_trained_on_several_ranks_by_accident():
+    """A sampler declares that it can, a penalty as well; a loss with terms that no weights enter says how."""
+    assert not Sampler.rows_free
+    assert Term.mean_over is None
+    assert not type("Own", (Loss,), {"terms": ("own",), "unweighted": ("own",)}).has_parts()

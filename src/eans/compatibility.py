@@ -78,7 +78,7 @@ def check_ranks(model: Model, sampler: Sampler, objective: Objective, size: int,
     if size == 1:
         return
     ranks = f"training on {size} ranks"
-    _check_model(model, ranks, "one rank", (Capability.ROWS_ALONE,))
+    _check_model(model, ranks, "torchrun --nproc-per-node=1", (Capability.ROWS_ALONE,))
     if not sampler.rows_free:
         raise UsageError(
             f"sampler '{_name(sampler, SAMPLERS)}' draws by the rows of all entities, and {ranks} has them in parts; "

@@ -28,7 +28,7 @@ class Capability(Enum):
     CLOSED_FORM_SUM = "has no closed form of the sum over all triples"
     HEAD_QUERIES = "has no queries for heads"
     UNBOUNDED_ROWS = "passes its rows through a bounded function"
-    ROWS_ALONE = "has layers, or works on the whole entity table in each step"
+    ROWS_ALONE = "does not keep to single rows of entities"
 
 
 class Batch(NamedTuple):

@@ -38,19 +38,20 @@ _NAMES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
 @contextlib.contextmanager
-def joined(device: str = "auto", seconds: float = JOIN_SECONDS) -> Iterator[World]:
+def joined(device: str = "auto", seconds: float | None = None) -> Iterator[World]:
     """The ranks that were started together with this process; it alone where ``torchrun`` started none.
 
     What goes wrong on one rank ends all. One of them raises what it was; the others end without a word.
 
     Args:
         device: of this rank's tensors, see `eans.devices.choose_device`. Of GPUs, each rank of a machine takes its own.
-        seconds: how long to wait for a rank that does not answer.
+        seconds: how long to wait for a rank that does not answer; None for `JOIN_SECONDS`.
     """
     rank, local, size = ranks_of_environment()
     if size == 1:
         yield ALONE
         return
+    seconds = JOIN_SECONDS if seconds is None else seconds
     store = _meet(rank, size, seconds)
     try:
         place = _device_of_rank(device, rank, local)

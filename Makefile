@@ -8,7 +8,7 @@ TEST_PROCESSES ?= 2
 .PHONY: help demo test test-triton test-distributed bench lint docs setup wheel clean
 
 help:  ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup  ## Train on the bundled graph, evaluate, predict; one to two minutes on two cores
 	rm -rf runs/demo

@@ -16,7 +16,7 @@ from torch import Tensor
 from eans import kernels
 from eans.arguments import choice, flag, optional_text, whole
 from eans.errors import RunError
-from eans.evaluation import DEFAULT_MEMORY, MOST_ROWS, bytes_per_query
+from eans.ranking import DEFAULT_MEMORY, MOST_ROWS, bytes_per_query
 from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph, Side
 from eans.models import Model
 from eans.models.arguments import require_graph

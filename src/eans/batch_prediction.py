@@ -16,7 +16,6 @@ from torch import Tensor
 from eans import kernels
 from eans.arguments import choice, flag, optional_text, whole
 from eans.errors import RunError
-from eans.ranking import DEFAULT_MEMORY, MOST_ROWS, bytes_per_query
 from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph, Side
 from eans.models import Model
 from eans.models.arguments import require_graph
@@ -24,6 +23,7 @@ from eans.phases import told_to
 from eans.prediction import KNOWN, Known
 from eans.progress import Display, Told
 from eans.queries import Block, Queries, QueryTable
+from eans.ranking import DEFAULT_MEMORY, MOST_ROWS, bytes_per_query
 from eans.table_files import TEXT, table_writer
 
 SCHEMA = pa.schema(

@@ -172,8 +172,8 @@ def rank(
         graph: supplies the triples and the filter.
         split: which triples to rank.
         limit: rank only this many triples, spread evenly over the split; 0 for all.
-        memory: bound in bytes on the working memory, whatever the number of entities. The scores of one query with a few
-            thousand entities are the least it can do.
+        memory: bound in bytes on the working memory, whatever the number of entities. The scores of one query with
+            a few thousand entities are the least it can do.
         progress: what to call with (queries done, queries in all); or True or False, as for `evaluate`.
     """
     require_graph(model, graph)

@@ -98,7 +98,10 @@ class Asked(NamedTuple):
         return cls(there, there[:, place], triples[:, place], known.keys[side], start, stop, known.num_entities)
 
     def count(self, score: Scorer, rows: slice | Tensor, tile: slice, levels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """`Counts` ``[3, b]`` of some rows in a tile, and the true answers' scores ``[b]``: None if the tile has them."""
+        """`Counts` ``[3, b]`` of some rows in a tile, and the true answers' scores ``[b]``.
+
+        These are `levels`, or read from the tile, which then has all of them.
+        """
         scores, truth = score(rows, tile), self.truth[rows]
         if levels is None:
             levels = kernels.levels_of(scores, truth, tile.start)

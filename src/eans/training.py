@@ -6,6 +6,7 @@ run continues to the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from eans.optimizer import OPTIMIZERS, OptimizerName
 from eans.samplers import Sampler
 from eans.step import Diverged as Diverged
 from eans.step import Step, diverged
+from eans.tensor_files import copy_of, load_module
 from eans.types import LossTerms, Negatives, Scores, Side
 
 Decay = Literal["drop", "linear"]
@@ -171,15 +173,11 @@ class Trainer:
         values = {"step": self.completed, "seed": self.seed, "loss_names": list(self.stepper.sums.names)}
         return {name: value.detach() for name, value in tensors.items()}, values
 
-    def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Continue from a copy of `state`."""
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-        self.model.load_state_dict(part("model."))
+    def load_state(self, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> None:
+        """Continue from a copy of `state`; where it is stored, no more than a block is in memory twice."""
+        load_module(self.model, tensors, "model.")
         self.optimizer.refresh()
-        self.sampler.load_state_dict(part("sampler."))
+        load_module(self.sampler, tensors, "sampler.")
         self.stepper.sums.load(tensors["loss_sums"], values.get("loss_names", EARLIER_NAMES))
         self.stepper.work.forget()
         self.completed = int(values["step"])
@@ -187,8 +185,8 @@ class Trainer:
         self.rate.fill_(self.schedule.rate(max(0, self.completed - 1)))
         self.optimizer.state.clear()
         for index, parameter in enumerate(self.model.parameters()):
-            saved = part(f"optimizer.{index}.")
-            if saved:
+            prefix = f"optimizer.{index}."
+            if any(name.startswith(prefix) for name in tensors):
                 self.optimizer.state[parameter] = {
-                    name: saved[name].to(self.device, copy=True) for name in self.optimizer.names()
+                    name: copy_of(tensors, prefix + name, self.device) for name in self.optimizer.names()
                 }

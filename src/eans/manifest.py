@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from eans.errors import EansWarning, RunError
 from eans.files import atomic_file, atomic_write, cannot_read
@@ -47,7 +47,7 @@ class Content:
     def of_file(cls, file: BinaryIO) -> Content:
         """Of a file from where it stands to its end, without keeping it in memory."""
         start = file.tell()
-        digest = hashlib.file_digest(file, "sha256")
+        digest = hashlib.file_digest(cast(Any, file), "sha256")
         return cls(digest.hexdigest(), file.tell() - start)
 
     @classmethod

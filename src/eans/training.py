@@ -16,6 +16,7 @@ from torch import Tensor
 from eans import compatibility
 from eans.batches import BatchStream
 from eans.execution import Execution
+from eans.kernels.blocks import all_finite
 from eans.losses import Loss
 from eans.models import Model
 from eans.objective import EARLIER_NAMES, Objective
@@ -147,7 +148,7 @@ class Trainer:
     def is_sound(self) -> bool:
         """Are the running loss, every parameter and every buffer of the model finite?"""
         tensors = [self.stepper.sums.values, *self.model.state_dict().values()]
-        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+        return all_finite(tensors)
 
     def check(self) -> None:
         """Raise `Diverged` unless the state is sound; nothing is saved that was not checked."""

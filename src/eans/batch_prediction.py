@@ -133,10 +133,10 @@ class _Answering:
         for column in (HEAD, RELATION, TAIL):
             rows = torch.nonzero(block.triples[:, column] < 0).flatten()
             if len(rows):
-                answers = self._best(block.triples[rows], column, _from(told, done))
+                values, answers = self._best(block.triples[rows], column, _from(told, done))
                 done += len(rows)
-                scores[rows, : answers.scores.shape[1]] = answers.scores.float()
-                found[rows, : answers.scores.shape[1]] = answers.entities
+                scores[rows, : values.shape[1]] = values.float()
+                found[rows, : values.shape[1]] = answers
         query, place = torch.nonzero(found >= 0).unbind(1)
         asked = block.triples[query]
         triples = torch.where(asked < 0, found[query, place][:, None], asked)
@@ -147,8 +147,11 @@ class _Answering:
         columns = [block.numbers[query].numpy(), ranks, *labels, scores[query, place].numpy(), known.numpy()]
         return pa.table(columns, schema=SCHEMA)
 
-    def _best(self, triples: Tensor, column: int, told: Callable[[int], None]) -> kernels.Best:
-        """Of queries ``[n, 3]`` that all ask for one column. Equal ones are answered once."""
+    def _best(self, triples: Tensor, column: int, told: Callable[[int], None]) -> tuple[Tensor, Tensor]:
+        """Scores and answers ``[n, k]`` of queries ``[n, 3]`` that all ask for one column, on the CPU.
+
+        Equal ones are answered once.
+        """
         given = [0, 1, 2]
         given.remove(column)
         left, right = triples[:, given].unbind(1)
@@ -156,14 +159,22 @@ class _Answering:
             left * max(self.graph.num_entities, self.graph.num_relations) + right, return_inverse=True
         )
         first = torch.empty(int(place.max()) + 1, dtype=torch.int64).scatter_(0, place, torch.arange(len(place)))
-        parts, rows = [], self.pairs if column == RELATION else self.tiling.rows
+        rows = self.pairs if column == RELATION else self.tiling.rows
+        count = self.graph.num_relations if column == RELATION else self.graph.num_entities
+        shape = len(first), min(self.k, count)
+        # Made before the scores: between those of two batches, what stays would keep the space of the first from the
+        # second, and memory would grow with the number of batches.
+        scores = torch.empty(shape, dtype=self.model.entity.dtype)
+        found, done = torch.empty(shape, dtype=torch.int64), 0
         for batch in torch.split(triples[first].to(self.device), rows):
             answers = self._of_relations(batch) if column == RELATION else self._of_entities(batch, column)
             if bool(answers.nan.any()):
                 raise RunError("the model scores NaN, so nothing can be predicted; its training has diverged")
-            parts.append([part.cpu() for part in answers])
-            told(min(len(parts) * rows, len(first)))
-        return kernels.Best(*(torch.cat(part)[place] for part in zip(*parts, strict=True)))
+            here = slice(done, done + len(batch))
+            scores[here], found[here] = answers.scores, answers.entities
+            done = here.stop
+            told(done)
+        return scores[place], found[place]
 
     def _of_entities(self, triples: Tensor, column: int) -> kernels.Best:
         side: Side = "head" if column == HEAD else "tail"

@@ -198,20 +198,22 @@ def _rank(
     if limit and limit < len(triples):
         triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
     known = graph.known.to(device)
-    counts: dict[Side, kernels.Counts] = {}
+    # Made before the scores: between those of two blocks, what stays would keep the space of the first from the second.
+    counts = {side: kernels.Counts(*torch.empty(3, len(triples), dtype=torch.int64, device=device)) for side in SIDES}
     done = 0
     for side in SIDES:
-        blocks = []
-        for batch in torch.split(triples, tiling.rows):
+        for start, batch in enumerate(torch.split(triples, tiling.rows)):
             asked = Asked.of(batch, side, known)
-            blocks.append(count(scorer(asked.triples, side), asked, tiling.tiles))
+            found = count(scorer(asked.triples, side), asked, tiling.tiles)
+            for whole_split, part in zip(counts[side], found, strict=True):
+                whole_split[start * tiling.rows :][: len(batch)] = part
             done += len(batch)
             # Looking at a result waits for the device. The first block shows early whether a model is of any use.
             if progress is not None or done == len(batch):
-                _require_no_nan(blocks[-1])
+                _require_no_nan(found)
             if progress is not None and done:
                 progress(done, 2 * len(triples))
-        counts[side] = kernels.Counts(*(torch.cat(parts).cpu() for parts in zip(*blocks, strict=True)))
+        counts[side] = kernels.Counts(*(part.cpu() for part in counts[side]))
         _require_no_nan(counts[side])
     greater = {side: counts[side].greater for side in SIDES}
     return Ranks(graph, split, triples, greater, {side: counts[side].equal for side in SIDES})

@@ -81,7 +81,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": (
-        "cuda_graphs", "execution", "step", "sharded_step", "training", "costs", "baselines", "sharded_ranking",
+        "cuda_graphs", "execution", "step", "sharded_step", "training", "costs", "baselines", "ranking", "sharded_ranking",
         "evaluation", "prediction", "batch_prediction", "similarity", "export",
     ),
     "runs": (

@@ -17,20 +17,22 @@ import hashlib
 import json
 import shutil
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from eans.distributed import ALONE, World
 from eans.errors import EansError, EansWarning, RunError
-from eans.files import atomic_write, cannot_read, cannot_write, make_folder, sync_folder
+from eans.files import atomic_file, atomic_write, cannot_read, cannot_write, make_folder, sync_folder
 from eans.manifest import FORMAT, NAME, Content, check_format
-from eans.tensor_files import tensors_from_bytes, tensors_to_bytes
+from eans.tensor_files import StoredTensors, tensor_blocks
 from eans.training import Trainer
 
+Result = TypeVar("Result")
 LATEST = "LATEST"
 SHARED = "shared.safetensors"
 IDS = "entities"
@@ -66,14 +68,12 @@ class Checkpoints:
         folder = self.folder / f"step-{trainer.completed}"
         partial = self.folder / f".{folder.name}.tmp"
         self._first(lambda: _make_anew(partial))
-        content = tensors_to_bytes({IDS: trainer.owned(), **rows}, {})
-        self._each(lambda: atomic_write(partial / rank_file(self.world.rank), content))
-        sums = self.world.gather(_packed(Content.of(content)))
+        own = self._each(lambda: _written(partial / rank_file(self.world.rank), {IDS: trainer.owned(), **rows}))
+        sums = self.world.gather(_packed(own))
 
         def publish() -> None:
-            common = tensors_to_bytes(shared, {})
-            atomic_write(partial / SHARED, common)
-            files = {rank_file(rank): _unpacked(line) for rank, line in enumerate(sums)} | {SHARED: Content.of(common)}
+            files = {rank_file(rank): _unpacked(line) for rank, line in enumerate(sums)}
+            files[SHARED] = _written(partial / SHARED, shared)
             found = {
                 "format": FORMAT,
                 "step": trainer.completed,
@@ -101,18 +101,19 @@ class Checkpoints:
         for old in self._found()[KEPT:]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def _first(self, work: Any) -> None:
+    def _first(self, work: Callable[[], None]) -> None:
         """Have the first rank do something; where it fails, all fail."""
         self._each(work if self.world.first else lambda: None)
 
-    def _each(self, work: Any) -> None:
+    def _each(self, work: Callable[[], Result]) -> Result:
         """Do something on every rank; where one fails, all fail."""
-        failure: EansError | None = None
         try:
-            work()
+            done = work()
         except EansError as error:
-            failure = error
-        self.world.require(failure)
+            self.world.require(error)
+            raise
+        self.world.require(None)
+        return done
 
     def _found(self) -> list[Path]:
         """The folders, the newest first; none that is newer than LATEST says."""
@@ -235,16 +236,24 @@ def _sum_of(found: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
+def _written(path: Path, tensors: dict[str, Tensor]) -> Content:
+    """Write a file of tensors, a block at a time."""
+    with atomic_file(path) as file:
+        return Content.written(tensor_blocks(tensors, {}), file)
+
+
 def _state(path: Path, expected: Content) -> int:
     try:
-        return WHOLE if Content.of(path.read_bytes()) == expected else DAMAGED
+        with path.open("rb") as file:
+            return WHOLE if Content.of_file(file) == expected else DAMAGED
     except OSError:
         return MISSING
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     try:
-        return tensors_from_bytes(path.read_bytes(), path)[0]
+        with path.open("rb") as file:
+            return dict(StoredTensors(file, path))
     except OSError as error:
         raise cannot_read(path, error) from error
 

@@ -40,7 +40,14 @@ from eans.recipes.build import build_model
 from eans.run_shapes import of_metrics, of_record
 from eans.shapes import lacking
 from eans.stores import Progress
-from eans.tensor_files import graph_from_bytes, graph_to_bytes, read_metadata, tensors_from_bytes, tensors_to_bytes
+from eans.tensor_files import (
+    StoredTensors,
+    graph_from_bytes,
+    graph_to_bytes,
+    load_module,
+    read_metadata,
+    tensor_blocks,
+)
 from eans.training import Trainer
 
 # Sections whose keys may say "auto" in a recipe, and have values in that of a run.
@@ -184,16 +191,13 @@ class RunFolder:
 
     def _load_weights(self, model: Model, file: Path, prefix: str = "") -> None:
         """Fill the model's tables from those tensors of a file whose names have the prefix."""
-        tensors, metadata = self.read_tensors(file)
-        self._require_fit(file, metadata, model)
-        try:
-            model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-        except RuntimeError as error:
-            raise self._misfit(file) from error
-
-    def read_tensors(self, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """The tensors of a file of the folder, checked, and the text about them."""
-        return tensors_from_bytes(self.manifest.read(file), file)
+        with self.manifest.opened(file) as opened:
+            tensors = StoredTensors(opened, file)
+            self._require_fit(file, tensors.metadata, model)
+            try:
+                load_module(model, tensors, prefix)
+            except RuntimeError as error:
+                raise self._misfit(file) from error
 
     def _require_fit(self, file: Path, metadata: dict[str, str], model: Model) -> None:
         """Raise if weights were kept with another model or other names than the recipe and the graph have."""
@@ -221,22 +225,23 @@ class RunFolder:
         self.write_tensors(self.checkpoint_file, tensors, metadata, trainer.model)
 
     def about(self, model: Model) -> dict[str, str]:
-        """What weights are kept with, to be compared by `require_fit`."""
+        """What weights are kept with: of which model they are."""
         return {**self._about, "vocabulary": model.vocabulary}
 
     def write_tensors(self, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], model: Model) -> None:
         """Replace a file by named tensors of a model, with text about them."""
-        self.manifest.write(file, tensors_to_bytes(tensors, self.about(model) | metadata))
+        self.manifest.write(file, tensor_blocks(tensors, self.about(model) | metadata))
 
-    def load_state(self, trainer: Trainer) -> Progress:
-        """Bring the trainer to where the checkpoint left it; nothing in the folder changes."""
-        tensors, metadata = self.read_tensors(self.checkpoint_file)
-        self._require_fit(self.checkpoint_file, metadata, trainer.model)
-        try:
-            trainer.load_whole(tensors, json.loads(metadata["trainer"]))
-            return Progress(**json.loads(metadata["progress"]))
-        except (AttributeError, KeyError, ValueError, TypeError, RuntimeError) as error:
-            raise self._misfit(self.checkpoint_file) from error
+    def _load_alone(self, trainer: Trainer) -> Progress:
+        """Bring the trainer to the checkpoint of one rank."""
+        with self.manifest.opened(self.checkpoint_file) as opened:
+            tensors = StoredTensors(opened, self.checkpoint_file)
+            self._require_fit(self.checkpoint_file, tensors.metadata, trainer.model)
+            try:
+                trainer.load_whole(tensors, json.loads(tensors.metadata["trainer"]))
+                return Progress(**json.loads(tensors.metadata["progress"]))
+            except (AttributeError, KeyError, ValueError, TypeError, RuntimeError) as error:
+                raise self._misfit(self.checkpoint_file) from error
 
     def load_checkpoint(self, trainer: Trainer) -> Progress:
         """Continue from the checkpoint, its log cut off behind it; a run without one starts from the beginning."""
@@ -244,18 +249,27 @@ class RunFolder:
         self.manifest.adopt(*known)
         if self.manifest.lacks(self.checkpoint_file):
             raise self.manifest.missing(self.checkpoint_file)
-        progress = self.load_newest(trainer, self.checkpoints)
+        progress = self.load_state(trainer)
         self.rewind_log(trainer.completed)
         return progress
 
-    def load_newest(self, trainer: Trainer, checkpoints: Checkpoints) -> Progress:
-        """Bring the trainer to the checkpoint of one rank or of several, whichever is newer; the log stays."""
+    def load_state(self, trainer: Trainer, checkpoints: Checkpoints | None = None) -> Progress:
+        """Bring the trainer to the newest checkpoint, that of one rank or of several; nothing in the folder changes.
+
+        Without one the trainer stays at the beginning.
+        """
+        checkpoints = checkpoints or self.checkpoints
         found = checkpoints.newest()
         if found is not None and found[1]["step"] >= self._saved_alone()[0]:
             self._require_fit(checkpoints.folder, found[1], trainer.model)
             if (manifest := checkpoints.load(trainer)) is not None:
                 return Progress(**manifest["progress"])
-        return self.load_state(trainer) if self.checkpoint_file.is_file() else Progress()
+        return self._load_alone(trainer) if self.checkpoint_file.is_file() else Progress()
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Is there any?"""
+        return self.checkpoint_file.is_file() or self.checkpoints.newest() is not None
 
     def saved_step(self) -> int:
         """The step of the checkpoint; 0 without one."""
@@ -296,6 +310,13 @@ class RunFolder:
     def load_best(self, model: Model) -> None:
         """Put the best validated weights into the model."""
         self._load_weights(model, self.best_file)
+
+    def keep_last(self, model: Model) -> None:
+        """The checkpoint has them."""
+
+    def load_last(self, model: Model) -> None:
+        """Put the weights of the checkpoint into the model."""
+        self._load_weights(model, self.checkpoint_file, prefix="model.")
 
     def append_log(self, record: dict[str, Any]) -> None:
         """Add one record to the log."""

@@ -13,6 +13,7 @@ from eans.distributed import ShardedTable
 from eans.models import Model
 from eans.runs import RunFolder
 from eans.stores import Progress
+from eans.tensor_files import StoredTensors
 from eans.training import Trainer
 
 
@@ -27,6 +28,7 @@ class SharedRun:
     def __init__(self, folder: RunFolder, table: ShardedTable) -> None:
         self.folder, self.table, self.world = folder, table, table.world
         self.checkpoints = Checkpoints(folder.checkpoints.folder, self.world)
+        self.last: dict[str, Tensor] = {}
 
     @property
     def location(self) -> Path:
@@ -35,7 +37,7 @@ class SharedRun:
 
     def load_checkpoint(self, trainer: Trainer) -> Progress:
         """Bring the trainer to the newest checkpoint that is whole, whatever the number of ranks that wrote it."""
-        progress = self.folder.load_newest(trainer, self.checkpoints)
+        progress = self.folder.load_state(trainer, self.checkpoints)
         if self.world.first:
             self.folder.rewind_log(trainer.completed)
         return progress
@@ -61,6 +63,14 @@ class SharedRun:
         """Write the final weights."""
         self._write(self.folder.model_file, model)
 
+    def keep_last(self, model: Model) -> None:
+        """Copy this rank's weights."""
+        self.last = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def load_last(self, model: Model) -> None:
+        """Put the copies into the model."""
+        model.load_state_dict(self.last)
+
     def _write(self, file: Path, model: Model) -> None:
         """Write the rows of all ranks by the first one."""
         tensors: dict[str, Tensor] = dict(model.state_dict())
@@ -71,8 +81,9 @@ class SharedRun:
     def load_best(self, model: Model) -> None:
         """Put the best validated weights into the model, of entities those that this rank owns."""
         self.world.any(False)  # the first rank has written them
-        tensors, _ = self.folder.read_tensors(self.folder.best_file)
         owned = self.table.placement.owned(self.world.rank).cpu()
+        with self.folder.manifest.opened(self.folder.best_file) as file:
+            tensors = dict(StoredTensors(file, self.folder.best_file))
         model.load_state_dict({**tensors, "entity": tensors["entity"][owned]})
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ run continues to the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from eans import compatibility
 from eans.batches import BatchStream
 from eans.distributed import ALONE, Placement, ShardedTable, World
 from eans.execution import Execution
+from eans.kernels.blocks import all_finite
 from eans.losses import Loss
 from eans.models import Model
 from eans.objective import EARLIER_NAMES, Objective
@@ -24,6 +26,7 @@ from eans.samplers import Sampler
 from eans.sharded_step import ShardedStep
 from eans.step import Diverged as Diverged
 from eans.step import Step, diverged
+from eans.tensor_files import copy_of, load_module
 from eans.types import LossTerms, Negatives, Scores, Side
 
 Decay = Literal["drop", "linear"]
@@ -157,7 +160,7 @@ class Trainer:
     def is_sound(self) -> bool:
         """Are the running loss, every parameter and every buffer of the model finite?"""
         tensors = [self.stepper.sums.values, *self.model.state_dict().values()]
-        return not self.world.any(not all(bool(torch.isfinite(tensor).all()) for tensor in tensors))
+        return not self.world.any(not all_finite(tensors))
 
     def check(self) -> None:
         """Raise `Diverged` unless the state is sound; nothing is saved that was not checked."""
@@ -186,12 +189,8 @@ class Trainer:
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
         """`state` in two parts: tensors with a row for each entity that is `owned`, and those that all ranks share."""
         tensors, values = self.state()
-        rows = {name: value for name, value in tensors.items() if self._has_rows(name, value, self.model.entity)}
+        rows = {name: value for name, value in tensors.items() if _has_rows(name, value, self.model.entity)}
         return rows, {name: value for name, value in tensors.items() if name not in rows}, values
-
-    def _has_rows(self, name: str, value: Tensor, entity: Tensor) -> bool:
-        """Is there a row in it for each row of the entity table, whose moments have the name of the first parameter?"""
-        return name == "model.entity" or (name.startswith("optimizer.0.") and value.shape[:1] == entity.shape[:1])
 
     def owned(self) -> Tensor:
         """The entities whose rows the model has, in their order: int64 ``[L]``; all of them on one rank."""
@@ -199,29 +198,31 @@ class Trainer:
             return torch.arange(self.model.num_entities, device=self.device)
         return self.table.placement.owned(self.world.rank)
 
-    def place(self, tensors: dict[str, Tensor]) -> None:
+    def place(self, tensors: Mapping[str, Tensor]) -> None:
         """Own the entities that this rank has with the ordering in a `state`; the rows are then to be loaded."""
         if self.table is None:
             return
-        self.sampler.load_state_dict(_part(tensors, "sampler."))
+        load_module(self.sampler, tensors, "sampler.")
         self.table.placement = _placement(self.model.num_entities, self.sampler, self.world, self.device)
 
-    def load_whole(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+    def load_whole(self, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> None:
         """`load_state` from that of a trainer which has the rows of all entities."""
+        if self.table is None:
+            self.load_state(tensors, values)
+            return
         self.place(tensors)
-        owned = self.owned().cpu()
-        whole = tensors["model.entity"]
-        found = {
-            name: value[owned] if self.table is not None and self._has_rows(name, value, whole) else value
-            for name, value in tensors.items()
-        }
+        owned, whole = self.owned().cpu(), tensors["model.entity"]
+        found = {}
+        for name in tensors:
+            value = tensors[name]
+            found[name] = value[owned] if _has_rows(name, value, whole) else value
         self.load_state(found, values)
 
-    def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Continue from a copy of `state`."""
-        self.model.load_state_dict(_part(tensors, "model."))
+    def load_state(self, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> None:
+        """Continue from a copy of `state`; where it is stored, no more than a block is in memory twice."""
+        load_module(self.model, tensors, "model.")
         self.optimizer.refresh()
-        self.sampler.load_state_dict(_part(tensors, "sampler."))
+        load_module(self.sampler, tensors, "sampler.")
         self.stepper.sums.load(tensors["loss_sums"], values.get("loss_names", EARLIER_NAMES))
         self.stepper.work.forget()
         self.completed = int(values["step"])
@@ -229,16 +230,16 @@ class Trainer:
         self.rate.fill_(self.schedule.rate(max(0, self.completed - 1)))
         self.optimizer.state.clear()
         for index, parameter in enumerate(self.model.parameters()):
-            saved = _part(tensors, f"optimizer.{index}.")
-            if saved:
+            prefix = f"optimizer.{index}."
+            if any(name.startswith(prefix) for name in tensors):
                 self.optimizer.state[parameter] = {
-                    name: saved[name].to(self.device, copy=True) for name in self.optimizer.names()
+                    name: copy_of(tensors, prefix + name, self.device) for name in self.optimizer.names()
                 }
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors of a state whose names have a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def _has_rows(name: str, value: Tensor, entity: Tensor) -> bool:
+    """Does a tensor of a state have a row for each of the entity table, as it and its moments have?"""
+    return name == "model.entity" or (name.startswith("optimizer.0.") and value.shape[:1] == entity.shape[:1])
 
 
 def _placement(num_entities: int, sampler: Sampler, world: World, device: torch.device) -> Placement:

@@ -251,7 +251,7 @@ def separation(group: Tensor, other: Tensor) -> float | None:
 def analyse_run(path: str | Path, *, batches: int = BATCHES, device: str = "auto") -> dict[str, Any]:
     """`Analyst.analyse` for a run folder, model and sampler as its last checkpoint has them; it is only read."""
     folder = RunFolder.open(path)
-    if not folder.checkpoint_file.is_file():
+    if not folder.has_checkpoint:
         raise folder.no_weights()
     graph = folder.graph()
     trainer = build_trainer(folder.recipe(), graph, choose_device(device))

@@ -251,7 +251,7 @@ def inspect_run(path: str | Path, *, probe: int = PROBE, device: str = "auto", p
     """
     folder = RunFolder.open(path)
     recipe, graph = folder.recipe(), folder.graph()
-    if not folder.checkpoint_file.is_file():
+    if not folder.has_checkpoint:
         raise folder.no_weights()
     with shown(progress):
         trainer = build_trainer(recipe, graph, choose_device(device))

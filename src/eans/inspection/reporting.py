@@ -147,7 +147,7 @@ def _training(folder: RunFolder, recipe: Recipe) -> dict[str, Any]:
 
 def _analysis(folder: RunFolder, recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[str, Any] | None:
     """`Analyst.analyse` of the last checkpoint; None where only the final weights are left."""
-    if not folder.checkpoint_file.is_file():
+    if not folder.has_checkpoint:
         return None
     trainer = build_trainer(recipe, graph, device)
     folder.load_state(trainer)

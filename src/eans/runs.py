@@ -39,7 +39,7 @@ from eans.run_shapes import of_metrics, of_record
 from eans.shapes import lacking
 from eans.stores import Progress
 from eans.tensor_files import graph_from_bytes, graph_to_bytes, read_metadata, tensors_from_bytes, tensors_to_bytes
-from eans.training import Trainer
+from eans.training import Trainer, settled_table
 
 # Sections whose keys may say "auto" in a recipe, and have values in that of a run.
 RESOLVED = ("model", "sampler", "loss", "train")
@@ -172,19 +172,21 @@ class RunFolder:
         elif self.is_complete:  # the last checkpoint need not be what was evaluated
             raise self.manifest.missing(self.model_file)
         elif self.checkpoint_file.is_file():
-            self._load_weights(model, self.checkpoint_file, prefix="model.")
+            tensors = self._load_weights(model, self.checkpoint_file, prefix="model.")
+            model.entity.data = settled_table(model.entity.data, tensors)
         else:
             raise self.no_weights()
         return model.to(device)
 
-    def _load_weights(self, model: Model, file: Path, prefix: str = "") -> None:
-        """Fill the model's tables from those tensors of a file whose names have the prefix."""
+    def _load_weights(self, model: Model, file: Path, prefix: str = "") -> dict[str, Tensor]:
+        """Fill the model's tables from those tensors of a file whose names have the prefix; returns all of them."""
         tensors, metadata = self._read_tensors(file)
         self._require_fit(file, metadata, model)
         try:
             model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
         except RuntimeError as error:
             raise self._misfit(file) from error
+        return tensors
 
     def _read_tensors(self, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return tensors_from_bytes(self.manifest.read(file), file)

@@ -70,6 +70,8 @@ class DeferredGradients:
         across: candidates of each positive are sorted, so that work on the same part of each shares rows.
         rounded: the table in bfloat16, ``[E, F]``, which comparisons and products read instead, and perhaps some rows
             of zeros; None for the table itself.
+        by_rows: the optimizer works on the rows that have a gradient alone: comparisons leave those rows, never a
+            gradient of the table's size.
         candidates: at most one.
         rows: of gathered rows.
         leading: ``[E, D]`` of the first D columns, at most one.
@@ -83,6 +85,7 @@ class DeferredGradients:
     side_stream: SideStream
     across: bool = False
     rounded: Tensor | None = None
+    by_rows: bool = False
     candidates: list[CandidateGradient] = field(default_factory=list)
     rows: list[RowGradient] = field(default_factory=list)
     leading: list[Tensor] = field(default_factory=list)
@@ -104,6 +107,11 @@ class DeferredGradients:
     def planned(self, entities: Tensor) -> Segments | None:
         """The segments of these very candidates, if they were planned."""
         return self.plan.segments if self.plan is not None and self.plan.entities is entities else None
+
+    @property
+    def whole(self) -> bool:
+        """Is there a part for every row of the table?"""
+        return bool(self.leading or self.products or self.cubed)
 
     def clear(self) -> None:
         """Forget all parts."""

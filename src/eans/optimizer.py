@@ -71,8 +71,10 @@ class Optimizer:
             else None
             for index, table in enumerate(self.tables)
         ]
-        if self.by_rows and self.deferred[0] is not None:
-            self.deferred[0].by_rows = True
+        for index, deferred in enumerate(self.deferred):
+            if deferred is not None:
+                deferred.by_rows = self.by_rows and index == 0
+                deferred.rows_stay = deferred.by_rows or self.averages is None
         if rounded and self.kernels.ROUNDS and self.deferred[0] is not None:
             self.deferred[0].rounded = rounded_copy(self.tables[0].detach())
 

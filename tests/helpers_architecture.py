@@ -81,8 +81,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": (
-        "cuda_graphs", "execution", "step", "sharded_step", "training", "costs", "baselines", "ranking", "sharded_ranking",
-        "evaluation", "prediction", "batch_prediction", "similarity", "export",
+        "cuda_graphs", "execution", "step", "sharded_step", "training", "costs", "baselines", "ranking",
+        "sharded_ranking", "evaluation", "prediction", "batch_prediction", "similarity", "export",
     ),
     "runs": (
         "recipes", "listener", "stores", "fitting", "run_shapes", "checkpoints", "runs", "sharded_runs", "run",

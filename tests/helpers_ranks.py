@@ -45,6 +45,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "adagrad": ("default/complex/uniform", {"train.optimizer": "adagrad", "train.lr": 0.1, **{
         "loss.penalty": "n3", "loss.penalty_weight": 0.1, "loss.relation_weight": 0.5, "train.dropout": 0.2}}),
     "weighted": ("default/distmult/bernoulli", {"sampler.false_negatives": "resample"}),
+    "rows": ("default/rotate/eans", {**BLOCK, "sampler.reorder_every": 6, "train.optimizer": "lazy-adam"}),
+    "a sum a row": ("default/distmult/uniform", {"train.optimizer": "row-adagrad", "train.lr": 0.1}),
     "softmax": ("default/complex/softmax", {}),
     "few": ("default/transe/uniform", {}),
 }  # fmt: skip
@@ -83,6 +85,7 @@ def trained(case: str, world: World = ALONE) -> dict[str, Any]:
     trainer = trainer_of(case, world)
     for _ in range(STEPS):
         trainer.step()
+    trainer.finish()
     relation = trainer.model.relation.detach()
     found = {"entity": table_of(trainer), "relation": relation, "means": trainer.take_means(STEPS)}
     copies = world.gather(relation[None])

@@ -30,6 +30,7 @@ SETTINGS = {
     "train.checkpoint_every": 4,
     "train.valid_every": 10,
     "train.keep": "best",
+    "train.optimizer": "lazy-adam",
 }
 
 
@@ -90,10 +91,8 @@ def test_killed_in_a_step_and_while_it_writes_a_checkpoint(folder):
 
 def test_the_ranks_have_what_one_process_has(folder):
     """Weights to a tolerance, although validations and checkpoints come in between; all is shown once."""
-    alone = subprocess.run(
-        [sys.executable, "-m", "eans", *command(folder, "alone")[len(launch()) + 1 :]], env=ranks.environment(), capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
+    one = [sys.executable, "-m", "eans", *command(folder, "alone")[len(launch()) + 1 :]]
+    alone = subprocess.run(one, env=ranks.environment(), capture_output=True, text=True, timeout=300)
     assert alone.returncode == 0, alone.stderr
     found = [tensors_from_bytes(result(folder, out)[0], Path(out))[0] for out in ("alone", "undisturbed")]
     for name, table in found[0].items():

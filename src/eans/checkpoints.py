@@ -30,12 +30,13 @@ from eans.errors import EansError, EansWarning, RunError
 from eans.files import atomic_file, atomic_write, cannot_read, cannot_write, make_folder, sync_folder
 from eans.manifest import FORMAT, NAME, Content, check_format
 from eans.tensor_files import StoredTensors, tensor_blocks
-from eans.training import Trainer
+from eans.training import Trainer, settled_table
 
 Result = TypeVar("Result")
 LATEST = "LATEST"
 SHARED = "shared.safetensors"
 IDS = "entities"
+MODEL, ENTITY = "model.", "model.entity"
 KEPT = 2
 WHOLE, MISSING, DAMAGED = range(3)
 WORDS = {MISSING: "is missing", DAMAGED: "is damaged: its SHA-256 is not that in " + NAME}
@@ -185,8 +186,8 @@ class Checkpoints:
             if not problem:
                 rows = _rows(folder, manifest, torch.arange(manifest["num_entities"]))
                 found = {**_tensors(folder / SHARED), **rows}
-                model = "model."
-                return {name.removeprefix(model): value for name, value in found.items() if name.startswith(model)}
+                found[ENTITY] = settled_table(found[ENTITY], found)
+                return {name.removeprefix(MODEL): value for name, value in found.items() if name.startswith(MODEL)}
         return None
 
 

@@ -34,12 +34,14 @@ class Term(ABC):
         whole_tables: the tables, by attribute of the model, of whose size PyTorch makes tensors to compute it.
         mean_over: the value is a mean over positives, all alike or by weight; None: it is none, and several ranks,
             each with a part of the positives and of the entities, cannot compute it.
+        every_row: has it a gradient for every row of the entity table?
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[Capability, ...]] = ()
     whole_tables: ClassVar[tuple[str, ...]] = ()
     mean_over: ClassVar[Literal["positives", "weight"] | None] = None
+    every_row: ClassVar[bool] = False
 
     def __init__(self, weight: Annotated[float, Option("weight of the penalty", ge=0, default=0.0)]) -> None:
         self.weight = weight
@@ -59,6 +61,7 @@ class L3(Term):
     """`l3_penalty` of both tables."""
 
     name = "l3"
+    every_row = True
 
     def value(self, model: Model, positives: Positives) -> Tensor:
         return l3_penalty((model.entity, model.relation), positives.sinks)
@@ -129,6 +132,7 @@ class StayPositive(Term):
     name = "stay-positive"
     needs = (Capability.CLOSED_FORM_SUM,)
     whole_tables = ("entity",)
+    every_row = True
 
     def __init__(self, weight: float, power: Annotated[Literal[1, 2], Option("p of |sum of scores|^p")] = 1) -> None:
         super().__init__(weight)

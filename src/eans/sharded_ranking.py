@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from eans import kernels
 from eans.distributed import ShardedTable
@@ -65,16 +65,10 @@ class PartRanking:
 
     def _scorer(self, triples: Tensor, side: Side) -> Scorer:
         """Scores of ranges of this rank's rows in the `side` of the triples."""
-        model, anchor = self.model, column(opposite(side))
-        (local,) = self.table.admit(triples[:, anchor])
-        own, model.entity = model.entity, nn.Parameter(self.table.rows)
-        try:
-            asked, turned = model.oriented(torch.stack([local, triples[:, RELATION], local], 1), side)
-            rows = model.entity_rows(asked[:, column(opposite(turned))])
-            query = model.query(rows, model.relation_rows(asked[:, RELATION]), turned)
-        finally:
-            model.entity = own
-        own.data = self.table.own
+        model, anchor = self.model, triples[:, column(opposite(side))]
+        turned, way = model.oriented(triples, side)  # the known entity stays the one that is known
+        rows = self.table.fetch(anchor, model.entity.detach())
+        query = model.query(rows, model.relation_rows(turned[:, RELATION]), way)
 
         def score(rows: slice | Tensor, entities: slice) -> Tensor:
             scores = kernels.compare_all(model.comparison, query.vector[rows], model.candidate_table(entities))

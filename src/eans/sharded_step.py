@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from eans.distributed import Placement, ShardedTable, send_home
 from eans.graph import HEAD, RELATION, TAIL, column
-from eans.kernels.deferred_gradients import AUTOGRAD, TableSinks, deferred_for
+from eans.kernels.deferred_gradients import DeferredGradients, TableSinks, deferred_for
 from eans.models import learning
 from eans.objective import total
+from eans.optimizer import SHARED_STATE
 from eans.step import Step, diverged
 from eans.types import Batch, LossTerms, Negatives, Scores, Side, Whole
 
@@ -36,9 +37,10 @@ class ShardedStep(Step):
         self.table, self.own = table, self.model.entity
         self.world = table.world
         self.relation_bytes = 0
-        # Parts that are rows can be sorted by owner. On a GPU they are not: there gradients are tables.
-        self.sink = self.optimizer.sink(self.own) if self.execution.device.type == "cpu" else None
-        self.execution.sinks = AUTOGRAD
+        # On a CPU parts of gradients are rows, which can be told apart by owner; elsewhere gradients are tables here.
+        self.sorts = self.execution.device.type == "cpu"
+        self.sink = self.optimizer.sink(self.own) if self.sorts or self.optimizer.by_rows else None
+        self.read = torch.empty(0, dtype=torch.int64, device=self.execution.device)
         self.work.enabled = False  # messages are no part of a CUDA graph
         self.ordering = self.sampler.orderings
 
@@ -54,7 +56,7 @@ class ShardedStep(Step):
         ordering = self.sampler.ordering()
         assert ordering is not None, "only a new ordering moves rows"
         moments = self.optimizer.state.get(self.own, {})
-        rows = {name: value for name, value in moments.items() if value.shape[:1] == self.own.shape[:1]}
+        rows = {name: value for name, value in moments.items() if name not in SHARED_STATE}
         entities, places = ordering
         moved = self.table.move(Placement(entities.clone(), places.clone(), self.world.size), rows)
         moments.update(moved)
@@ -75,7 +77,8 @@ class ShardedStep(Step):
                 if len(mine):
                     total(terms).backward()  # type: ignore[no-untyped-call]
                 gradient = self.model.entity.grad
-            self.own.grad = send_home(self.table, gradient, self.execution.sinks.entity, self.sink)
+            read = self.read if self.optimizer.by_rows else None
+            self.own.grad = send_home(self.table, gradient, self.execution.sinks.entity, self.sink, read)
             self._add_relations(batch)
             self.optimizer.step()
         return part, negatives, scores.detach(), found
@@ -102,15 +105,29 @@ class ShardedStep(Step):
     @contextmanager
     def _guests(self, part: Batch, negatives: Negatives) -> Iterator[tuple[Batch, Negatives]]:
         """The same with local ids, while the model's entity table is that of own and guest rows."""
-        heads, tails, candidates = self.table.admit(part.triples[:, HEAD], part.triples[:, TAIL], negatives.entities)
+        used = part.triples[:, HEAD], part.triples[:, TAIL], negatives.entities
+        heads, tails, candidates = self.table.admit(*used, before=self._prepare)
         self.own.data = self.table.own
         self.model.entity = nn.Parameter(self.table.rows)
-        self.execution.sinks = TableSinks(None if self.sink is None else deferred_for(self.model.entity))
+        self.execution.sinks = TableSinks(self._sink())
         try:
             triples = torch.stack([heads, part.triples[:, RELATION], tails], 1)
             yield part._replace(triples=triples), negatives._replace(entities=candidates)
         finally:
             self.model.entity = self.own
+
+    def _prepare(self, rows: Tensor) -> None:
+        """Before own rows int64 ``[M]`` are read, here or by those that they are given to."""
+        self.read = rows
+        self.optimizer.prepare(rows)
+
+    def _sink(self) -> DeferredGradients | None:
+        """Where parts of the gradient of own and guest rows are left."""
+        if self.sink is None or not self.sorts:
+            return None
+        sink = deferred_for(self.model.entity)
+        sink.by_rows = self.sink.by_rows
+        return sink
 
     def _log_proposal(self, part: Batch, negatives: Negatives) -> Tensor | None:
         if not self.objective.loss.needs_proposal:

@@ -7,6 +7,7 @@ run continues to the same bits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from eans.kernels.blocks import all_finite
 from eans.losses import Loss
 from eans.models import Model
 from eans.objective import EARLIER_NAMES, Objective
-from eans.optimizer import OPTIMIZERS, OptimizerName
+from eans.optimizer import OPTIMIZERS, SHARED_STATE, OptimizerName, settled_rows
 from eans.samplers import Sampler
 from eans.sharded_step import ShardedStep
 from eans.step import Diverged as Diverged
@@ -109,7 +110,13 @@ class Trainer:
         settings = settings or Settings()
         rounded = settings.rows == "bfloat16"
         compatibility.check(
-            model, sampler, objective, batch_size=stream.batch_size, dropout=settings.dropout, rounded_rows=rounded
+            model,
+            sampler,
+            objective,
+            batch_size=stream.batch_size,
+            dropout=settings.dropout,
+            rounded_rows=rounded,
+            optimizer=settings.optimizer,
         )
         compatibility.check_ranks(model, sampler, objective, world.size, rounded_rows=rounded)
         self.model, self.sampler, self.objective = model, sampler, objective
@@ -139,18 +146,29 @@ class Trainer:
     def step(self) -> LossTerms:
         """Do one step and return its loss terms by name; see `Step`."""
         self._prepare_rate()
+        if self.optimizer.make_room(self.completed + 1):
+            self.stepper.work.forget()
         terms = self.stepper(self.completed + 1)
         self.completed += 1
         return terms
 
     def _prepare_rate(self) -> None:
         if self.completed == self.schedule.drop_step and self.schedule.reset_optimizer:
-            for moments in self.optimizer.state.values():
-                for value in moments.values():
-                    value.zero_()
+            self.optimizer.reset()
         rate = self.schedule.rate(self.completed)
         if self.completed == 0 or rate != self.schedule.rate(self.completed - 1):
             self.rate.fill_(rate)
+
+    def settled(self) -> AbstractContextManager[None]:
+        """The context in which the model is read between two steps: evaluated, saved, inspected (`Optimizer.settled`).
+
+        Reading it changes no bit of the steps that follow.
+        """
+        return self.optimizer.settled()
+
+    def finish(self) -> None:
+        """After the last step: leave the model as it is to be used."""
+        self.optimizer.settle()
 
     def scores(self, triples: Tensor, side: Side, negatives: Negatives) -> Scores:
         """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`."""
@@ -189,7 +207,7 @@ class Trainer:
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
         """`state` in two parts: tensors with a row for each entity that is `owned`, and those that all ranks share."""
         tensors, values = self.state()
-        rows = {name: value for name, value in tensors.items() if _has_rows(name, value, self.model.entity)}
+        rows = {name: value for name, value in tensors.items() if _has_rows(name)}
         return rows, {name: value for name, value in tensors.items() if name not in rows}, values
 
     def owned(self) -> Tensor:
@@ -211,12 +229,8 @@ class Trainer:
             self.load_state(tensors, values)
             return
         self.place(tensors)
-        owned, whole = self.owned().cpu(), tensors["model.entity"]
-        found = {}
-        for name in tensors:
-            value = tensors[name]
-            found[name] = value[owned] if _has_rows(name, value, whole) else value
-        self.load_state(found, values)
+        owned = self.owned().cpu()
+        self.load_state({name: tensors[name][owned] if _has_rows(name) else tensors[name] for name in tensors}, values)
 
     def load_state(self, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> None:
         """Continue from a copy of `state`; where it is stored, no more than a block is in memory twice."""
@@ -233,13 +247,24 @@ class Trainer:
             prefix = f"optimizer.{index}."
             if any(name.startswith(prefix) for name in tensors):
                 self.optimizer.state[parameter] = {
-                    name: copy_of(tensors, prefix + name, self.device) for name in self.optimizer.names()
+                    name: copy_of(tensors, prefix + name, self.device) for name in self.optimizer.names(index)
                 }
 
 
-def _has_rows(name: str, value: Tensor, entity: Tensor) -> bool:
+def settled_table(entity: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The entity table of a `Trainer.state` as it is to be used: a lazy optimizer's rows brought up to date."""
+    prefix = "optimizer.0."
+    if f"{prefix}last" not in tensors:
+        return entity
+    return settled_rows(
+        entity, {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
+    )
+
+
+def _has_rows(name: str) -> bool:
     """Does a tensor of a state have a row for each of the entity table, as it and its moments have?"""
-    return name == "model.entity" or (name.startswith("optimizer.0.") and value.shape[:1] == entity.shape[:1])
+    _, _, part = name.rpartition(".")
+    return name == "model.entity" or (name.startswith("optimizer.0.") and part not in SHARED_STATE)
 
 
 def _placement(num_entities: int, sampler: Sampler, world: World, device: torch.device) -> Placement:

@@ -29,6 +29,7 @@ class Capability(Enum):
     HEAD_QUERIES = "has no queries for heads"
     UNBOUNDED_ROWS = "passes its rows through a bounded function"
     ROWS_ALONE = "does not keep to single rows of entities"
+    GRADIENT_BY_ROWS = "has a gradient for every row of the entity table"
 
 
 class Batch(NamedTuple):

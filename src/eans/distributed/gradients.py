@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from eans.distributed.table import ShardedTable
@@ -9,7 +10,11 @@ from eans.kernels.deferred_gradients import DeferredGradients, RowGradient
 
 
 def send_home(
-    table: ShardedTable, dense: Tensor | None, found: DeferredGradients | None, own: DeferredGradients | None
+    table: ShardedTable,
+    dense: Tensor | None,
+    found: DeferredGradients | None,
+    own: DeferredGradients | None,
+    read: Tensor | None = None,
 ) -> Tensor | None:
     """The gradient of own rows, with what other ranks found for them. All ranks call it together.
 
@@ -21,7 +26,8 @@ def send_home(
         table: of this rank.
         dense: ``[L + G, F]`` or None.
         found: parts of the gradient of own rows and guests; None where all is in `dense`.
-        own: gets the parts that are left of `found`; None as there.
+        own: gets the parts that are left of `found`, and what is received; None where the table takes it.
+        read: own rows that the step has read, int64 ``[M]``: of these `own` gets `dense`; None to return it.
 
     Returns:
         ``[L, F]``, or None where all is in `own`.
@@ -34,8 +40,10 @@ def send_home(
         _part(table, found, own, guests)
     received = table.return_guests(guests)
     if own is not None:
+        if dense is not None and read is not None:
+            _leave(own, torch.unique(read), dense)
         own.rows.append(RowGradient(own.gather(table.guests.slots), table.guests.slots, received))
-        return dense
+        return dense if read is None else None
     dense = table.own.new_zeros(table.own.shape) if dense is None else dense
     start = 0
     # Each rank asked for a row once: a sum of one rank's rows has no order that could differ.
@@ -44,6 +52,10 @@ def send_home(
         dense.index_add_(0, table.guests.slots[part], received[part])
         start += count
     return dense
+
+
+def _leave(own: DeferredGradients, rows: Tensor, dense: Tensor) -> None:
+    own.rows.append(RowGradient(own.gather(rows), rows, dense[rows]))
 
 
 def _part(table: ShardedTable, found: DeferredGradients, own: DeferredGradients, guests: Tensor) -> None:

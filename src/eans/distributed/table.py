@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -99,31 +99,22 @@ class ShardedTable:
         """Which of the entities ``[...]`` this rank owns: bool ``[...]``."""
         return self.placement.owner(entities) == self.world.rank
 
-    def admit(self, *entities: Tensor) -> list[Tensor]:
+    def admit(self, *entities: Tensor, before: Callable[[Tensor], None] | None = None) -> list[Tensor]:
         """Fetch the rows of all these entities, int64 of any shapes, from their owners; returns their local ids.
 
         All ranks call it together. Guests of the call before are gone.
+
+        Args:
+            entities: whose rows a step reads.
+            before: is told which own rows will be read, here or elsewhere, int64 ``[M]`` with repeats, before they are.
         """
-        starts = torch.tensor(self.placement.starts, device=self._rows.device)
-        first = int(starts[self.world.rank])
         places = [self.placement.places[some] for some in entities]
-        everything = torch.cat([some.reshape(-1) for some in places])
-        remote = (everything < first) | (everything >= first + self.owned)
-        wanted = torch.unique(everything[remote])  # ascending, and so by owner
-        ends = torch.searchsorted(wanted, starts)
-        counts = ends[1:] - ends[:-1]
-        self._fetch(wanted - starts[:-1].repeat_interleave(counts), counts.tolist())
-
-        def local(some: Tensor) -> Tensor:
-            here = some - first
-            guest = self.owned + torch.searchsorted(wanted, some)
-            return torch.where((here >= 0) & (here < self.owned), here, guest)
-
-        return [local(some) for some in places]
-
-    def _fetch(self, slots: Tensor, counts: list[int]) -> None:
-        """Ask every rank for so many of its rows, and give what others ask for."""
+        wanted, slots, counts = self._wanted(places)
+        found = [self._local(some, wanted) for some in places]
         asked, given = self.world.exchange(slots, counts)
+        if before is not None:
+            here = torch.cat([some.reshape(-1) for some in found])
+            before(torch.cat([here[here < self.owned], asked]))
         rows, _ = self.world.exchange(self.own[asked], given, counts)
         if self.owned + len(rows) > len(self._rows):
             grown = self._rows.new_empty(self.owned + int(SLACK * len(rows)), self._rows.shape[1])
@@ -131,6 +122,36 @@ class ShardedTable:
             self._rows = grown
         self.guests = Guests(counts, given, asked)
         self._rows[self.owned : self.owned + len(rows)] = rows
+        return found
+
+    def fetch(self, entities: Tensor, own: Tensor) -> Tensor:
+        """Rows of any entities int64 ``[n]`` from the tables `own` ``[L, F]`` of all ranks: ``[n, F]``.
+
+        All ranks call it together. Nothing of the table changes.
+        """
+        places = self.placement.places[entities]
+        wanted, slots, counts = self._wanted([places])
+        asked, given = self.world.exchange(slots, counts)
+        received, _ = self.world.exchange(own[asked], given, counts)
+        local = self._local(places, wanted)
+        here = local < self.owned
+        rows = own.new_empty(len(entities), own.shape[1])
+        rows[here], rows[~here] = own[local[here]], received[local[~here] - self.owned]
+        return rows
+
+    def _wanted(self, places: list[Tensor]) -> tuple[Tensor, Tensor, list[int]]:
+        """Of places, those of other ranks: each one once, in order; their rows there; and how many each rank has."""
+        starts = torch.tensor(self.placement.starts, device=self._rows.device)
+        everything = torch.cat([some.reshape(-1) for some in places])
+        first = starts[self.world.rank]
+        wanted = torch.unique(everything[(everything < first) | (everything >= first + self.owned)])
+        counts = torch.searchsorted(wanted, starts).diff()
+        return wanted, wanted - starts[:-1].repeat_interleave(counts), counts.tolist()
+
+    def _local(self, places: Tensor, wanted: Tensor) -> Tensor:
+        """Local ids of places, of which those in `wanted` are guests."""
+        here = places - self.placement.starts[self.world.rank]
+        return torch.where((here >= 0) & (here < self.owned), here, self.owned + torch.searchsorted(wanted, places))
 
     def return_guests(self, rows: Tensor) -> Tensor:
         """Send a row for each guest, ``[G, F]``, to its owner; what others return, for the rows of `guests.slots`."""

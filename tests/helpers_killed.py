@@ -23,6 +23,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "sum": (World, "total"),
     "move": (ShardedTable, "move"),
     "file": (checkpoints, "atomic_write"),
+    "rows": (checkpoints, "_written"),
     "publish": (checkpoints.Checkpoints, "_publish"),
     "sync": (checkpoints, "sync_folder"),
     "stall": (ShardedStep, "_scores"),

@@ -40,7 +40,7 @@ from eans.experiments import (
     running,
 )
 from eans.experiments.display import RunsDisplay
-from eans.experiments.pool import how_it_ended
+from eans.experiments.processes import how_it_ended
 from eans.experiments.running import error_file, locked
 from eans.experiments.worker import Settings, reason, run_one
 from eans.files import FolderInUse

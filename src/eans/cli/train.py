@@ -85,7 +85,7 @@ def train(
                 "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for the"
                 " hyper-parameters of one method"
             )
-        search(budget, data, out, None, None, 1, seed or 0, device, load, split)
+        search(budget, data, out, None, None, 1, seed or 0, "auto", device, load, split)
         return
     require_given("--data", data)
     show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, load, split))

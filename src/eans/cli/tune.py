@@ -49,6 +49,9 @@ def tune(
     show_space: Annotated[
         bool, typer.Option("--show-space", help="Print the space that is searched, and exit.")
     ] = False,
+    workers: Annotated[
+        str, typer.Option(metavar="N", help="Trials at a time, each in a process of its own; auto: as many as pay.")
+    ] = "auto",
     device: DeviceOption = "auto",
     strict: StrictOption = False,
     split: SplitOption = None,
@@ -64,7 +67,7 @@ def tune(
         plain_console().print(space_text(space), soft_wrap=True, end="")
         return
     load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
-    search(budget, data, out, methods, space, seeds, seed, device, load, split)
+    search(budget, data, out, methods, space, seeds, seed, workers, device, load, split)
 
 
 def search(
@@ -75,6 +78,7 @@ def search(
     space: Path | None,
     seeds: int,
     seed: int,
+    workers: str,
     device: str,
     load: Callable[[str], KnowledgeGraph],
     split: str | None,
@@ -102,7 +106,7 @@ def search(
     stop = StopRequests(on_stop)
     with stop.caught(), split_kept(graph, data or "", split, folder):
         run = search_shown(
-            Display(sys.stdout), graph, seconds, folder, methods, space, seeds, seed, device, True,
+            Display(sys.stdout), graph, seconds, folder, methods, space, seeds, seed, device, workers, True,
             Listener(stop=lambda: stop.asked),
         )  # fmt: skip
     show_run(run)

@@ -269,6 +269,8 @@ def test_numbers_of_workers() -> None:
         (0, "workers must be at least 1, got 0"),
         ("0", "workers must be at least 1, got 0"),
         (-1, "workers must be at least 1, got -1"),
+        ("-1", "workers must be at least 1, got -1"),
+        ("1.5", "workers must be a whole number or auto, got '1.5'"),
         (1.5, "workers must be a whole number, got 1.5"),
         (True, "workers must be a whole number, got True"),
         ("two", "workers must be a whole number or auto, got 'two'"),

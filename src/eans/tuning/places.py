@@ -142,7 +142,7 @@ class Elsewhere:
 
 def _go_on(listener: Listener) -> None:
     if listener.stop():
-        raise Interrupted("stopped")
+        raise Interrupted("stopped before a trial has ended; the same call begins anew")
 
 
 def _stepping(listener: Listener, watcher: Watcher, job: Job) -> Listener:

@@ -105,12 +105,13 @@ class Search(Watcher):
                 self._take(job, ended)
         except (Interrupted, KeyboardInterrupt):
             self.interrupted = True
-            self._say("stopped: the best run so far is kept")
+            if self._best is not None:
+                self._say("stopped: the best run so far is kept")
+        if self._best is None and self.interrupted:
+            raise Interrupted("stopped before a trial has ended; the same call goes on") from None
         if self._best is None:
             reasons = [str(entry.facts.get("reason", "")) for entry in self.study.entries()]
-            raise RunError(
-                f"no trial has ended{f' well: {reasons[0]}' if reasons else ''}; give it more time"
-            ) from None
+            raise RunError(f"no trial has ended{f' well: {reasons[0]}' if reasons else ''}; give it more time")
         return self._best
 
     def _announcement(self) -> list[str]:

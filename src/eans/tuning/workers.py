@@ -13,9 +13,10 @@ from eans.graph import KnowledgeGraph
 AUTO = "auto"
 MOST = 4  # of "auto"; more have not been measured
 SHORT = 60.0  # seconds; processes take three to start, which is much of a shorter search
-# Entities up to which steps leave a CPU's other cores, or a GPU, idle for much of their time. That of a GPU is a guess.
+# Entities up to which two processes with a thread each clearly do more steps on two cores than one with two threads, as
+# much of a step uses one core. Beyond, the gain is small and each trial slower. On a GPU nothing was measured.
 SMALL_ON_CPU, SMALL_ON_GPU = 20_000, 5_000
-# Memory of a GPU for each process: its own, and that of the largest model with a few tables of its size.
+# Memory of a GPU for each process, estimated: its own, and that of the largest model with a few tables of its size.
 CONTEXT, WIDEST, TABLES = 2 << 30, 1600 * 4, 16
 ON_GPU = 2
 
@@ -32,9 +33,12 @@ def workers_for(workers: int | str, graph: KnowledgeGraph, device: torch.device,
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers == AUTO:
         return _automatic(graph, device, seconds, min(cores, torch.get_num_threads()))
-    if isinstance(workers, str) and not workers.strip().isdecimal():
-        raise UsageError(f"workers must be a whole number or auto, got {shown(workers)}")
-    found = whole("workers", int(workers) if isinstance(workers, str) else workers, 1)
+    if isinstance(workers, str):
+        try:
+            workers = int(workers)
+        except ValueError:
+            raise UsageError(f"workers must be a whole number or auto, got {shown(workers)}") from None
+    found = whole("workers", workers, 1)
     if found > cores:
         raise UsageError(f"workers is {found}, but there are {cores} cores for them; give at most {cores}")
     return found

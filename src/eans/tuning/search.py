@@ -180,8 +180,9 @@ class Search(Watcher):
 
     @property
     def _until(self) -> float:
-        """When a trial has to end: with the time of the search, unless it may be the only one."""
-        return math.inf if self._best is None else self._began + self.budget - self._earlier
+        """When a trial has to end: with the time of the search, but for the first, which may be the only one."""
+        first = self._best is None and not self._running
+        return math.inf if first else self._began + self.budget - self._earlier
 
     def _begun(self, trial: Trial, asked: optuna.Trial | None = None, entry: Entry | None = None) -> Trial:
         self._running[trial] = Running(time.monotonic(), asked, entry)

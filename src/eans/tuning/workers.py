@@ -9,6 +9,8 @@ import torch
 from eans.arguments import shown, whole
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph
+from eans.penalties import PENALTIES
+from eans.recipes.parts import REGISTRIES
 
 AUTO = "auto"
 MOST = 4  # of "auto"; more have not been measured
@@ -46,10 +48,16 @@ def workers_for(workers: int | str, graph: KnowledgeGraph, device: torch.device,
 
 def _automatic(graph: KnowledgeGraph, device: torch.device, seconds: float, cores: int) -> int:
     """By the size of the graph: the steps of a small one use one core, however many there are."""
-    if seconds < SHORT:
+    if seconds < SHORT or _own_parts():
         return 1
     if device.type == "cpu":
         return min(cores, MOST) if graph.num_entities <= SMALL_ON_CPU else 1
     free, _ = torch.cuda.mem_get_info(device)
     fits = free // (CONTEXT + TABLES * WIDEST * graph.num_entities)
     return max(1, min(ON_GPU, cores // 2, fits)) if graph.num_entities <= SMALL_ON_GPU else 1
+
+
+def _own_parts() -> bool:
+    """Has this process registered models, samplers or losses of its own? Another process does not know them."""
+    parts = [part for registry in (*REGISTRIES.values(), PENALTIES) for part in registry.values()]
+    return any(part.__module__.partition(".")[0] != "eans" for part in parts)

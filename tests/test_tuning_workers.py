@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import math
 import multiprocessing
 import os
@@ -215,11 +216,13 @@ def test_several_at_a_time(tmp_path: Path, space: Path) -> None:
 
 
 @contextlib.contextmanager
-def searching(data: Path, out: Path, space: Path) -> Iterator[subprocess.Popen[str]]:
-    """The command with two processes, as the leader of a process group."""
-    arguments = ["tune", "--budget", "600s", "--data", data, "--out", out, "--space", space, "--workers", "2"]
+def searching(data: Path, out: Path, space: Path, workers: int) -> Iterator[subprocess.Popen[str]]:
+    """The command, as the leader of a process group."""
+    arguments = ["--budget", "600s", "--data", data, "--out", out, "--space", space, "--workers", workers]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([COMMAND, *map(str, arguments)], env=environment(), start_new_session=True, **pipes)
+    process = subprocess.Popen(
+        [COMMAND, "tune", *map(str, arguments)], env=environment(), start_new_session=True, **pipes
+    )
     try:
         yield process
     finally:
@@ -236,18 +239,19 @@ def wait_until(there: Any) -> None:
         time.sleep(0.02)
 
 
-def test_killed_and_continued_and_stopped(tmp_path: Path, space: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_and_continued_and_stopped(tmp_path: Path, space: Path, workers: int) -> None:
     data, out = write_graph(ring_graph(), tmp_path / "data"), tmp_path / "out"
     study = out / "study"
-    with searching(data, out, space) as process:
+    with searching(data, out, space, workers) as process:
         wait_until(lambda: ended_in(study) >= 3)
-        assert len(workers_of(process.pid)) == 2
+        assert len(workers_of(process.pid)) == (2 if workers == 2 else 0)
         process.send_signal(signal.SIGKILL)
         process.wait()
         wait_until(lambda: workers_of(process.pid) == [])  # nobody trains for nobody
     assert not (out / "metrics.json").exists()
     before = ended_in(study)
-    with searching(data, out, space) as process:
+    with searching(data, out, space, workers) as process:
         wait_until(lambda: ended_in(study) > before)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does: all processes get it
         output, errors = process.communicate(timeout=90)
@@ -258,6 +262,9 @@ def test_killed_and_continued_and_stopped(tmp_path: Path, space: Path) -> None:
     assert "stopped: the best run so far is kept" in output
     assert (out / "metrics.json").exists()
     assert not (study / FOLDER).exists()
+    rows = list(csv.DictReader((study / "trials.csv").read_text().splitlines()))
+    assert {"0", "1", "2"} <= {row["trial"] for row in rows if row["rung"] == "0"}
+    assert eans("predict", out, "--head", "e1", "--relation", "plus1").returncode == 0
 
 
 # How many

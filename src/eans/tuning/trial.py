@@ -31,6 +31,7 @@ SMALLER_BELOW, LEAST_DIM = 8.0, 32  # a short trial with fewer passes has half t
 PRUNED, LATE = "pruned", "stopped: the time is over"
 Prune = Callable[[float, int], bool]
 NEAR = 0.01  # an MRR of a sample of the valid triples may be so much below that of all
+NO_MEMORY = ("not enough memory", "out of memory", "allocate memory")  # PyTorch's words, by device and system
 VALIDATIONS = (6, 12, 20)  # in a trial, by rung
 
 
@@ -172,7 +173,7 @@ def affordable() -> Iterator[None]:
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise RunError("not enough memory") from error
     except RuntimeError as error:
-        if "not enough memory" in str(error) or "out of memory" in str(error):  # PyTorch's on a CPU
+        if any(words in str(error) for words in NO_MEMORY):
             raise RunError("not enough memory") from error
         raise
 

@@ -171,7 +171,7 @@ def test_no_candidate_is_repeated_twice(tmp_path: Path, monkeypatch: pytest.Monk
     best = Search(place, study, plan, 3.0, 1, "cpu", tmp_path, None, began).run()
     assert best.metrics["valid"]["both"]["mrr"] == max(entry.mrr or 0 for entry in study.entries())
     by_rung = [[trial.number for trial in place.begun if trial.rung == rung] for rung in (0, 1, 2)]
-    assert len(by_rung[0]) > len(by_rung[1]) > len(by_rung[2]) >= 2
+    assert len(by_rung[0]) > len(by_rung[1]) >= len(by_rung[2]) >= 1
     for numbers in by_rung:
         assert len(set(numbers)) == len(numbers)
     assert set(by_rung[2]) <= set(by_rung[1]) <= set(by_rung[0])
@@ -180,7 +180,8 @@ def test_no_candidate_is_repeated_twice(tmp_path: Path, monkeypatch: pytest.Monk
     assert place.begun[0].until == math.inf
     assert all(trial.until <= began + 3.0 for trial in place.begun[1:])
     # The time of trials side by side counts once.
-    assert study.used < 4 < 2 * sum(entry.took for entry in study.entries())
+    assert study.used < time.monotonic() - began
+    assert study.used < sum(entry.took for entry in study.entries())
 
 
 # The whole

@@ -33,9 +33,9 @@ def workers_for(workers: int | str, graph: KnowledgeGraph, device: torch.device,
         seconds: of the search.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if workers == AUTO:
-        return _automatic(graph, device, seconds, min(cores, torch.get_num_threads()))
     if isinstance(workers, str):
+        if workers == AUTO:
+            return _automatic(graph, device, seconds, min(cores, torch.get_num_threads()))
         try:
             workers = int(workers)
         except ValueError:

@@ -7,15 +7,9 @@ from typing import Annotated
 
 import typer
 
-from eans.cli.graphs import Reading, download_bar, load_graph, load_pytorch
+from eans.cli.graphs import Reading, download_bar, load_graph, load_pytorch, with_reading
 from eans.cli.options import (
-    ColumnsOption,
     DeviceOption,
-    LabelsOption,
-    LiteralsOption,
-    QueryOption,
-    SplitOption,
-    StrictOption,
     file_to_write,
     require_given,
 )
@@ -52,14 +46,11 @@ def show_all() -> None:
 
 
 @app.command("info")
+@with_reading()
 def show_one(
     name: Annotated[str, typer.Argument(help="Dataset name, file or folder; - is standard input.")],
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    labels: LabelsOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Sizes, relations and origin of a dataset."""
     import torch
@@ -69,7 +60,7 @@ def show_one(
 
     require_given("the name of the dataset", name)
     console = plain_console()
-    graph = load_graph(name, strict, split, Reading(columns, query, literals, labels))
+    graph = load_graph(name, reading)
     console.print(repr(graph), soft_wrap=True)
     console.print(f"entities that never occur in train: {graph.unseen_entities():,}")
     table = plain_table("relation", *SPLITS, right=SPLITS)
@@ -99,6 +90,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
 
 
 @app.command()
+@with_reading()
 def describe(
     name: Annotated[str, typer.Argument(help="Dataset name, file or folder; - is standard input.")],
     json: JsonOption = None,
@@ -107,12 +99,8 @@ def describe(
         bool, typer.Option("--estimate/--no-estimate", help="Measure what training takes on this machine.")
     ] = True,
     device: DeviceOption = "auto",
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    labels: LabelsOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Describe a graph before training: degrees, relations, leakage, components, baselines, a recipe and its cost."""
     require_given("the name of the dataset", name)
@@ -124,9 +112,7 @@ def describe(
     from eans.files import atomic_write
 
     choose_device(device)
-    found = describe(
-        load_graph(name, strict, split, Reading(columns, query, literals, labels)), estimate=estimate, device=device
-    )
+    found = describe(load_graph(name, reading), estimate=estimate, device=device)
     console = plain_console()
     if json == STANDARD_OUTPUT:
         print(found.to_json())

@@ -5,25 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import Reading, load_graph, load_pytorch, split_kept
+from eans.cli.graphs import Reading, load_graph, load_pytorch, split_kept, with_reading
 from eans.cli.options import (
-    ColumnsOption,
     DataOption,
     DeviceOption,
-    LabelsOption,
-    LiteralsOption,
-    QueryOption,
     SeedOption,
     SetOption,
-    SplitOption,
-    StrictOption,
     overrides_of,
     require_given,
 )
@@ -42,6 +36,7 @@ if TYPE_CHECKING:
     from eans.run import Run
 
 
+@with_reading()
 def train(
     recipe: Annotated[
         str | None, typer.Argument(help="Recipe name (see `eans recipes`) or TOML file. Default: the dataset's own.")
@@ -55,31 +50,26 @@ def train(
         str | None, typer.Option(help="Search for the best recipe in this time, such as 10m; see `eans tune`.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
-    labels: LabelsOption = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     load_pytorch()
     with ranks(device) as world:
-        load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
         if resume is not None:
-            if any(given is not None for given in (recipe, data, out, seed, split, budget)) or set_:
+            if any(given is not None for given in (recipe, data, out, seed, reading.split, budget)) or set_:
                 raise UsageError(
                     "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set, --split or "
                     "--budget"
                 )
             for option, given in (
-                ("--strict checks a folder", strict),
-                ("--columns, --query and --literals read files", Reading(columns, query, literals).given),
+                ("--strict checks a folder", reading.strict),
+                ("--columns, --query and --literals read files", reading.of_files != Reading().of_files),
             ):
                 if given:
                     raise UsageError(f"{option} of triples, and --resume reads none: a run has its own copy")
-            if labels:
+            if reading.labels:
                 raise UsageError(
                     "--labels names what a graph has when it is read, and a run keeps its names: leave it out"
                 )
@@ -93,10 +83,10 @@ def train(
                     "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for "
                     "the hyper-parameters of one method"
                 )
-            search(budget, data, out, None, None, 1, seed or 0, device, load, split)
+            search(budget, data, out, None, None, 1, seed or 0, "auto", device, reading)
             return
         require_given("--data", data)
-        show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, load, split, world))
+        show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, reading, world))
 
 
 def _trained(
@@ -105,8 +95,7 @@ def _trained(
     overrides: list[str],
     out: Path | None,
     device: str,
-    load: Callable[[str], KnowledgeGraph],
-    split: str | None,
+    reading: Reading,
     world: World,
 ) -> Run:
     from eans.lifecycle import start
@@ -117,10 +106,10 @@ def _trained(
             raise UsageError("several ranks share a run folder, where a restart finds it: name one with --out")
         if restarted() and (out / "recipe.toml").is_file():
             return _resumed(out, device, world)
-    recipe, graph = recipe_and_graph(name, data, overrides, load)
+    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, reading=reading))
     with (
         out_folder(out, recipe, graph) as folder,
-        split_kept(graph, recipe.data.name, split, folder) if world.first else contextlib.nullcontext(),
+        split_kept(graph, recipe.data.name, reading.split, folder) if world.first else contextlib.nullcontext(),
         watching(folder) as listener,
     ):
         return start(recipe, graph, folder, device, listener, world=world)

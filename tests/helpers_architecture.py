@@ -85,8 +85,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "sharded_ranking", "evaluation", "prediction", "batch_prediction", "similarity", "export",
     ),
     "runs": (
-        "recipes", "listener", "stores", "fitting", "run_shapes", "checkpoints", "runs", "sharded_runs", "run",
-        "run_progress", "lifecycle", "api",
+        "recipes", "listener", "stores", "fitting", "run_shapes", "run_log", "checkpoints", "runs", "sharded_runs",
+        "run", "run_progress", "lifecycle", "api",
     ),
     "tools": ("description", "inspection", "experiments", "tuning", "comparison", "cli", "__main__"),
 }  # fmt: skip

@@ -158,3 +158,11 @@ def test_whatever_fails_once_leaves_a_checkpoint_that_is_whole(saved, monkeypatc
         Checkpoints(saved).save(trainer, {})
         assert same(loaded(saved), trainer)
         assert len(list(saved.iterdir())) == 3
+
+
+def test_each_file_is_checked(saved):
+    assert set(Checkpoints(saved).check().values()) == {""}
+    flip(saved / "step-3" / SHARED)
+    (saved / "step-5" / NAME).unlink()
+    wrong = {name: problem for name, problem in Checkpoints(saved).check().items() if problem}
+    assert [name.partition("/")[2] for name in wrong] == [f"step-5/{NAME}", f"step-3/{SHARED}"]

@@ -172,6 +172,21 @@ class Checkpoints:
         wrong = next((number for number, state in enumerate(states) if state != WHOLE), None)
         return manifest, "" if wrong is None else f"{folder / files[wrong]} {WORDS[int(states[wrong])]}"
 
+    def check(self) -> dict[str, str]:
+        """For each file of each checkpoint what is wrong with it; empty where nothing is."""
+        found = {}
+        for folder in self._found():
+            place = f"{self.folder.name}/{folder.name}"
+            try:
+                files = _manifest(folder)["files"]
+            except RunError as error:
+                found[f"{place}/{NAME}"] = str(error)
+                continue
+            for name, expected in files.items():
+                state = _state(folder / name, Content(**expected))
+                found[f"{place}/{name}"] = "" if state == WHOLE else f"{folder / name} {WORDS[state]}"
+        return found
+
     def _read(self, folder: Path, manifest: dict[str, Any], trainer: Trainer) -> None:
         """Load what all have alike, then from each file the rows that are this rank's now."""
         shared = _tensors(folder / SHARED)

@@ -31,13 +31,14 @@ from torch import Tensor
 
 from eans.checkpoints import Checkpoints
 from eans.errors import RunError, UsageError
-from eans.files import as_path, cannot_write, make_folder, take_lock
+from eans.files import as_path, make_folder, take_lock
 from eans.graph import KnowledgeGraph
 from eans.manifest import Manifest
 from eans.models import Model
 from eans.recipes import Recipe, load, to_toml
 from eans.recipes.build import build_model
-from eans.run_shapes import of_metrics, of_record
+from eans.run_log import RunLog
+from eans.run_shapes import of_metrics
 from eans.shapes import lacking
 from eans.stores import Progress
 from eans.tensor_files import (
@@ -80,6 +81,7 @@ class RunFolder:
             self.log_file.name: (f"delete it: {HISTORY}", HISTORY),
         }
         self.manifest = Manifest(path, self.log_file, self.metrics_file, advice)
+        self.records = RunLog(self.log_file, self.manifest)
         self._lock_file: IO[str] | None = None
 
     @classmethod
@@ -251,7 +253,7 @@ class RunFolder:
         if self.manifest.lacks(self.checkpoint_file):
             raise self.manifest.missing(self.checkpoint_file)
         progress = self.load_state(trainer)
-        self.rewind_log(trainer.completed)
+        self.records.rewind(trainer.completed)
         return progress
 
     def load_state(self, trainer: Trainer, checkpoints: Checkpoints | None = None) -> Progress:
@@ -321,35 +323,11 @@ class RunFolder:
 
     def append_log(self, record: dict[str, Any]) -> None:
         """Add one record to the log."""
-        try:
-            with self.log_file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-        except OSError as error:
-            raise cannot_write(self.log_file, error) from error
+        self.records.append(record)
 
     def log(self) -> list[dict[str, Any]]:
         """All whole records."""
-        if not self.log_file.is_file():
-            return []
-        lines = self.manifest.read(self.log_file).decode(errors="replace").splitlines()
-        records = []
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                if number == len(lines):  # a crash may have torn the last line
-                    break
-                record = None
-            if place := lacking(record, of_record(record)):
-                raise self._damaged(self.log_file, f"line {number}: no {place}")
-            records.append(record)
-        return records
-
-    def rewind_log(self, step: int) -> None:
-        """Drop records after `step`: those steps will be done, and logged, again."""
-        records = [record for record in self.log() if record["step"] <= step]
-        if self.log_file.is_file():
-            self.manifest.write(self.log_file, "".join(json.dumps(record) + "\n" for record in records).encode())
+        return self.records.records()
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:
         """Write the evaluation."""

@@ -39,7 +39,7 @@ class SharedRun:
         """Bring the trainer to the newest checkpoint that is whole, whatever the number of ranks that wrote it."""
         progress = self.folder.load_state(trainer, self.checkpoints)
         if self.world.first:
-            self.folder.rewind_log(trainer.completed)
+            self.folder.records.rewind(trainer.completed)
         return progress
 
     def save_checkpoint(self, trainer: Trainer, progress: Progress) -> None:

@@ -11,7 +11,8 @@ def verify(run: RunArgument) -> None:
     """Check every file of a run folder against its SHA-256 in manifest.json."""
     from eans.runs import RunFolder
 
-    found = RunFolder.open(run).manifest.check()
+    folder = RunFolder.open(run)
+    found = folder.manifest.check() | folder.checkpoints.check()
     console = plain_console()
     for name, problem in found.items():
         console.print(f"{name}: {problem or 'intact'}", soft_wrap=True)

@@ -74,10 +74,10 @@ def trainer_of(case: str, world: World = ALONE) -> Trainer:
     return build_trainer(resolve(load(recipe, {**BASE, **settings}), graph), graph, world=world)
 
 
-def table_of(trainer: Trainer) -> torch.Tensor | None:
+def table_of(trainer: Trainer) -> torch.Tensor:
     """The whole entity table, on the first rank."""
     own = trainer.model.entity.detach().clone()
-    return own if trainer.table is None else trainer.table.whole(own)
+    return own if trainer.table is None else torch.cat(list(trainer.table.blocks(own)))
 
 
 def trained(case: str, world: World = ALONE) -> dict[str, Any]:

@@ -20,14 +20,13 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from torch import Tensor
 
 from eans.checkpoints import Checkpoints
 from eans.errors import RunError, UsageError
@@ -41,14 +40,7 @@ from eans.run_log import RunLog
 from eans.run_shapes import of_metrics
 from eans.shapes import lacking
 from eans.stores import Progress
-from eans.tensor_files import (
-    StoredTensors,
-    graph_from_bytes,
-    graph_to_bytes,
-    load_module,
-    read_metadata,
-    tensor_blocks,
-)
+from eans.tensor_files import StoredTensors, graph_from_bytes, graph_to_bytes, load_module, read_metadata, tensor_blocks
 from eans.training import Trainer, settled_table
 
 # Sections whose keys may say "auto" in a recipe, and have values in that of a run.
@@ -231,7 +223,7 @@ class RunFolder:
         """What weights are kept with: of which model they are."""
         return {**self._about, "vocabulary": model.vocabulary}
 
-    def write_tensors(self, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], model: Model) -> None:
+    def write_tensors(self, file: Path, tensors: Mapping[str, Any], metadata: dict[str, str], model: Model) -> None:
         """Replace a file by named tensors of a model, with text about them."""
         self.manifest.write(file, tensor_blocks(tensors, self.about(model) | metadata))
 

@@ -13,7 +13,7 @@ from eans.distributed import ShardedTable
 from eans.models import Model
 from eans.runs import RunFolder
 from eans.stores import Progress
-from eans.tensor_files import StoredTensors
+from eans.tensor_files import Arriving, StoredTensors
 from eans.training import Trainer
 
 
@@ -72,19 +72,25 @@ class SharedRun:
         model.load_state_dict(self.last)
 
     def _write(self, file: Path, model: Model) -> None:
-        """Write the rows of all ranks by the first one."""
-        tensors: dict[str, Tensor] = dict(model.state_dict())
-        entity = self.table.whole(tensors["entity"])
-        if entity is not None:
-            self.folder.write_tensors(file, {**tensors, "entity": entity}, {}, model)
+        """Write the rows of all ranks by the first one, a block at a time."""
+        tensors: dict[str, Tensor | Arriving] = dict(model.state_dict())
+        own = model.entity.detach()
+        blocks = self.table.blocks(own)
+        if self.world.first:
+            shape = (model.num_entities, own.shape[1])
+            self.folder.write_tensors(file, {**tensors, "entity": Arriving(own.dtype, shape, blocks)}, {}, model)
+            return
+        for _ in blocks:
+            pass
 
     def load_best(self, model: Model) -> None:
         """Put the best validated weights into the model, of entities those that this rank owns."""
         self.world.any(False)  # the first rank has written them
         owned = self.table.placement.owned(self.world.rank).cpu()
         with self.folder.manifest.opened(self.folder.best_file) as file:
-            tensors = dict(StoredTensors(file, self.folder.best_file))
-        model.load_state_dict({**tensors, "entity": tensors["entity"][owned]})
+            stored = StoredTensors(file, self.folder.best_file)
+            others = {name: stored[name] for name in stored if name != "entity"}
+            model.load_state_dict({**others, "entity": stored.rows("entity", owned)})
 
     def save_metrics(self, metrics: dict[str, Any]) -> None:
         """Write the evaluation."""

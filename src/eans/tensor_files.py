@@ -46,7 +46,28 @@ BLOCK_BYTES = 1 << 24  # of a tensor that are written, or copied from one device
 LONGEST_HEADER = 100_000_000  # as the format has it
 
 
-def tensor_blocks(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
+class Arriving(NamedTuple):
+    """A tensor that is never there as a whole: its rows come a block at a time, in their order."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    blocks: Iterator[Tensor]
+
+    def element_size(self) -> int:
+        """Bytes of a number."""
+        return self.dtype.itemsize
+
+    def numel(self) -> int:
+        """How many numbers there are."""
+        return math.prod(self.shape)
+
+    def parts(self) -> Iterator[Tensor]:
+        """The bytes, as `_parts`."""
+        for block in self.blocks:
+            yield from _parts(block.contiguous())
+
+
+def tensor_blocks(tensors: Mapping[str, Tensor | Arriving], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
     """A file of named tensors, from any device, and text about them; the same bytes for the same tensors and text.
 
     On a CPU nothing of a tensor's size is copied; of one on another device a block at a time.
@@ -62,7 +83,8 @@ def tensor_blocks(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> It
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for name in names:
-        for part in _parts(tensors[name].detach().contiguous()):
+        found = tensors[name]
+        for part in found.parts() if isinstance(found, Arriving) else _parts(found.detach().contiguous()):
             yield memoryview(part.cpu().numpy())
 
 
@@ -132,6 +154,25 @@ class StoredTensors(Mapping[str, Tensor]):
         self.fill(name, out)
         return out
 
+    def rows(self, name: str, chosen: Tensor) -> Tensor:
+        """Some rows int64 ``[n]`` of a tensor ``[m, ...]``, on the CPU: ``[n, ...]``; it is read a block at a time."""
+        stored = self._stored[name]
+        out = torch.empty(len(chosen), *stored.shape[1:], dtype=stored.dtype)
+        width = math.prod(stored.shape[1:]) * stored.dtype.itemsize
+        size = max(1, BLOCK_BYTES // max(1, width))
+        ascending = chosen.argsort()
+        for first in range(0, stored.shape[0], size):
+            block = torch.empty(min(size, stored.shape[0] - first), *stored.shape[1:], dtype=stored.dtype)
+            self.file.seek(stored.start + first * width)
+            self._read_into(block.view(-1).view(torch.uint8))
+            start, stop = torch.searchsorted(chosen[ascending], torch.tensor([first, first + len(block)])).tolist()
+            out[ascending[start:stop]] = block[chosen[ascending[start:stop]] - first]
+        return out
+
+    def _read_into(self, block: Tensor) -> None:
+        if self.file.readinto(block.numpy()) != len(block):  # type: ignore[attr-defined]
+            raise unreadable(self.path, ValueError("it is cut off"))
+
     def fits(self, name: str, out: Tensor) -> bool:
         """Can it be read into a tensor as that is?"""
         stored = self._stored[name]
@@ -142,8 +183,7 @@ class StoredTensors(Mapping[str, Tensor]):
         self.file.seek(self._stored[name].start)
         for part in _parts(out.detach()):
             block = part if part.device.type == "cpu" else torch.empty(len(part), dtype=torch.uint8)
-            if self.file.readinto(block.numpy()) != len(block):  # type: ignore[attr-defined]
-                raise unreadable(self.path, ValueError("it is cut off"))
+            self._read_into(block)
             if block is not part:
                 part.copy_(block)
 

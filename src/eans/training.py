@@ -276,9 +276,11 @@ def _placement(num_entities: int, sampler: Sampler, world: World, device: torch.
 
 
 def _shard(model: Model, sampler: Sampler, world: World) -> ShardedTable:
-    """Leave the model with the entity rows that this rank owns; the table that has them."""
+    """A table with the entity rows of this rank, which the model is left with if it had all."""
     placement = _placement(model.num_entities, sampler, world, world.device)
-    rows = model.entity.detach()[placement.owned(world.rank).to(model.entity.device)]
+    rows = model.entity.detach()
+    if len(rows) == model.num_entities:
+        rows = rows[placement.owned(world.rank).to(rows.device)]
     table = ShardedTable(rows.to(world.device), placement, world)
     model.entity = nn.Parameter(table.own)
     model.to(world.device)

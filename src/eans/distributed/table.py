@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from eans.distributed.world import World
 
+BLOCK_NUMBERS = 1 << 22  # of rows that are sent to the first rank at a time
 SLACK = 1.25  # room for guests beyond what the last step needed
 
 
@@ -157,11 +159,27 @@ class ShardedTable:
         """Send a row for each guest, ``[G, F]``, to its owner; what others return, for the rows of `guests.slots`."""
         return self.world.exchange(rows, self.guests.wanted, self.guests.given)[0]
 
-    def whole(self, rows: Tensor) -> Tensor | None:
-        """Own rows ``[L, ...]`` of all ranks in the order of the entities' numbers, ``[E, ...]``, on the first rank."""
-        counts = [len(rows) if rank == 0 else 0 for rank in range(self.world.size)]
-        received, _ = self.world.exchange(rows, counts)
-        return received[self.placement.places] if self.world.first else None
+    def blocks(self, rows: Tensor) -> Iterator[Tensor]:
+        """Own rows ``[L, ...]`` of all ranks by the entities' numbers, a block at a time, on the first rank.
+
+        All ranks go through it together; the blocks of the others have no rows.
+        """
+        size = len(self.placement.places)
+        count = max(1, BLOCK_NUMBERS // max(1, math.prod(rows.shape[1:])))
+        for first in range(0, size, count):
+            places = self.placement.places[first : first + count]
+            owner = places * self.world.size // size
+            slots = places[owner == self.world.rank] - self.placement.starts[self.world.rank]
+            counts = [len(slots) if rank == 0 else 0 for rank in range(self.world.size)]
+            arriving = torch.bincount(owner, minlength=self.world.size).tolist()
+            expected = arriving if self.world.first else [0] * self.world.size
+            received, _ = self.world.exchange(rows[slots], counts, expected)
+            if self.world.first:  # rank by rank, and of each in the order of the numbers
+                block = torch.empty_like(received)
+                block[torch.argsort(owner, stable=True)] = received
+                yield block.cpu()
+            else:
+                yield received
 
     def move(self, placement: Placement, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Hand every row to its new owner, and what belongs to it: one message from each rank to each other.

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from eans import compatibility
 from eans.batches import BatchStream, Purpose, mix
-from eans.distributed import ALONE, World
+from eans.distributed import ALONE, Placement, World
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph
 from eans.losses import LOSSES, Loss
@@ -31,6 +32,7 @@ BATCH_SIZES = (16, 512)
 VALIDATIONS, LEAST_BETWEEN_VALIDATIONS, PATIENCE, PATIENCE_FROM = 20, 100, 5, 0.5
 VALID_TRIPLES = (100, 1_000)
 VALIDATION_SHARE, STEP_COST = 0.1, 10
+BLOCK_ROWS = 1 << 16  # of entities, of which one rank of several keeps its own
 MOST_REPEATS = 1000  # of a triple inside one batch
 
 
@@ -145,6 +147,29 @@ def build_model(recipe: Recipe, graph: KnowledgeGraph) -> Model:
     return built
 
 
+def build_part(recipe: Recipe, graph: KnowledgeGraph, owned: Tensor) -> Model:
+    """`build_model` with the rows of some entities alone, int64 ``[L]``, of a model without layers.
+
+    They are as they would be among all, of which no more than a block is made.
+    """
+    section = recipe.model
+    generator = torch.Generator().manual_seed(mix(recipe.train.seed, Purpose.INITIALISE, 0))
+    kind, options = MODELS[section.name], _options(MODELS[section.name], section)
+    measure = kind(0, graph.num_relations, generator=torch.Generator(), **options)
+    rows = torch.empty(len(owned), measure.entity_columns())
+    for first in range(0, graph.num_entities, BLOCK_ROWS):
+        block = torch.empty(min(BLOCK_ROWS, graph.num_entities - first), rows.shape[1])
+        block.uniform_(-measure.init_range, measure.init_range, generator=generator)
+        here = (owned >= first) & (owned < first + BLOCK_ROWS)
+        rows[here] = block[owned[here] - first]
+    if kind.entity_bias:
+        rows[:, -1] = 0.0
+    built = kind(0, graph.num_relations, generator=generator, **options)  # the numbers that follow: the relations'
+    built.num_entities, built.entity = graph.num_entities, nn.Parameter(rows)
+    built.vocabulary = graph.vocabulary_sha256
+    return built
+
+
 def build_sampler(recipe: Recipe, graph: KnowledgeGraph) -> Sampler:
     """The sampler, with the options that it knows."""
     sampler = SAMPLERS[recipe.sampler.name]
@@ -174,9 +199,9 @@ def build_trainer(
 ) -> Trainer:
     """Everything, on the device. The recipe must be resolved."""
     section = recipe.train
-    model = build_model(recipe, graph)
-    if world.size == 1:  # of several, each moves the rows that it owns
-        model.to(device)
+    parts = world.size > 1 and MODELS[recipe.model.name].rows_alone and not MODELS[recipe.model.name].has_layers()
+    owned = Placement.by_id(graph.num_entities, world.size).owned(world.rank)
+    model = build_part(recipe, graph, owned) if parts else build_model(recipe, graph).to(device)
     with phase("preparing sampler"):
         sampler = build_sampler(recipe, graph)
         sampler.place(device)

@@ -41,7 +41,7 @@ def test_a_rank_that_does_not_answer_is_named(folder):
 def test_a_full_disk_on_one_rank_is_told_once_and_the_run_goes_on(folder, rank):
     """On the first one the graph, the recipe and their sums come before checkpoints."""
     out = f"full-{rank}"
-    done = run(folder, out, kill=f"{rank}:full:{3 if rank else 30}")
+    done = run(folder, out, kill=f"{rank}:full:{3 if rank else 24}")
     assert done.returncode == 1
     (line,) = told(done)
     assert "No space left on device; what was there before is intact" in line

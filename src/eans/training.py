@@ -16,6 +16,7 @@ from torch import Tensor
 from eans import compatibility
 from eans.batches import BatchStream
 from eans.execution import Execution
+from eans.huge_pages import on_huge_pages
 from eans.losses import Loss
 from eans.models import Model
 from eans.objective import EARLIER_NAMES, Objective
@@ -208,7 +209,8 @@ class Trainer:
             saved = part(f"optimizer.{index}.")
             if saved:
                 self.optimizer.state[parameter] = {
-                    name: saved[name].to(self.device, copy=True) for name in self.optimizer.names(index)
+                    name: on_huge_pages(torch.empty_like(saved[name], device=self.device)).copy_(saved[name])
+                    for name in self.optimizer.names(index)
                 }
 
 

@@ -57,7 +57,7 @@ def catch_up(
 
     Args:
         table, averages, squares: ``[E, F]``: parameters and moments after each row's last step.
-        last: int32 ``[E]``: that step.
+        last: int32 ``[E]``: that step; 0 for rows that had none yet, and have no moments.
         sums, step: see `remember`.
         betas, epsilon: of Adam.
         ids: int64 ``[M]``, repeats allowed: which rows; None for all.

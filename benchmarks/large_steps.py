@@ -1,4 +1,4 @@
-"""What a step costs as the graph grows: `python -m benchmarks.large_steps [--sizes 300000 20000000] [--only row-adagrad]`.
+"""What a step costs as the graph grows: `python -m benchmarks.large_steps [--sizes ...] [--only row-adagrad]`.
 
 TransE, d = 64, 1,024 positives with 64 uniform negatives, on a CPU, by optimizer and number of entities. The table of a
 small graph fits the cache, so that costs are compared with those at 300,000 entities, measured in the same run: all

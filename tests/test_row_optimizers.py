@@ -126,7 +126,11 @@ def run(out: Path | None, optimizer: str, listener: Listener | None = None, **se
 
     options = {key: value for key, value in SMALL.items() if key != "train.optimizer"}
     chosen = choose_recipe(
-        GRAPH, "transe", "uniform", None, {**options, "train.optimizer": optimizer, "train.checkpoint_every": 50} | settings
+        GRAPH,
+        "transe",
+        "uniform",
+        None,
+        {**options, "train.optimizer": optimizer, "train.checkpoint_every": 50} | settings,
     )
     return start(chosen, GRAPH, out, "cpu", listener)
 
@@ -146,7 +150,12 @@ def test_whether_one_validates_or_is_interrupted_changes_no_bit(tmp_path: Path, 
         return count == 77
 
     with pytest.raises(Interrupted):
-        run(tmp_path / "cut", optimizer, Listener(stop=stop), **{"train.valid_every": 40, "train.keep": "last", "train.patience": 0})
+        run(
+            tmp_path / "cut",
+            optimizer,
+            Listener(stop=stop),
+            **{"train.valid_every": 40, "train.keep": "last", "train.patience": 0},
+        )
     # The weights of a run that is not complete are up to date, too.
     half = steps(make("transe/uniform", optimizer), 77)
     assert torch.equal(RunFolder(tmp_path / "cut").model().entity, settled(half))
@@ -249,7 +258,9 @@ def test_a_gradient_of_every_row_that_nobody_declared_is_an_error() -> None:
         optimizer.zero_grad()
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("adam", "lazy-adam"), ("adagrad", "row-adagrad"), ("row-adagrad", "adagrad")])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("adam", "lazy-adam"), ("adagrad", "row-adagrad"), ("row-adagrad", "adagrad")]
+)
 def test_a_state_of_another_optimizer_does_not_fit(ours: str, theirs: str) -> None:
     trainer = steps(make("transe/uniform", ours), 2)
     with pytest.raises(KeyError):  # which a run folder turns into one line

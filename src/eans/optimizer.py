@@ -93,7 +93,9 @@ class Optimizer:
     def initial(self, index: int, name: str) -> Tensor:
         """What a part of a parameter's state is before the first step."""
         table = self.tables[index].detach()
-        return torch.zeros((), device=table.device) if name == "step" else on_huge_pages(torch.empty_like(table)).zero_()
+        return (
+            torch.zeros((), device=table.device) if name == "step" else on_huge_pages(torch.empty_like(table)).zero_()
+        )
 
     @property
     def compared_table(self) -> Tensor:

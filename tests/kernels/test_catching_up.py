@@ -35,7 +35,9 @@ class Adams:
 
     def catch_up(self, ids: Tensor | None, upcoming: bool = False, **changed: Tensor) -> None:
         state = {"table": self.table, "averages": self.averages, "squares": self.squares, "last": self.last} | changed
-        self.ops.catch_up(**state, sums=self.sums, step=self.count, betas=BETAS, epsilon=EPSILON, ids=ids, upcoming=upcoming)
+        self.ops.catch_up(
+            **state, sums=self.sums, step=self.count, betas=BETAS, epsilon=EPSILON, ids=ids, upcoming=upcoming
+        )
 
     def step(self, used: Tensor, scale: float = 1.0) -> None:
         """One step with a gradient for the rows `used`, some of them named twice."""
@@ -71,7 +73,7 @@ class Adams:
 def test_rows_are_where_dense_adam_has_them(
     ops: Implementation, dtype: torch.dtype, scale: float, tolerance: float
 ) -> None:
-    """Relative to how far Adam has moved: rounding for ordinary gradients, more where they are not far above epsilon."""
+    """Relative to how far Adam moved: rounding for ordinary gradients, more where they are not far above epsilon."""
     adams = Adams(ops, dtype)
     start = adams.exact.clone()
     for steps in (3, 57, 200):
@@ -92,7 +94,10 @@ def test_implementations_equal_the_definition(ops: Implementation, dtype: torch.
         for upcoming in (False, True):
             found = []
             for one in (REFERENCE, ops):
-                adams = Adams(type("Plain", (), {**vars(one), "put": staticmethod(lambda v: v)}) if one is REFERENCE else one, dtype)
+                adams = Adams(
+                    type("Plain", (), {**vars(one), "put": staticmethod(lambda v: v)}) if one is REFERENCE else one,
+                    dtype,
+                )
                 put = adams.ops.put
                 adams.table, adams.averages = (put(normal(ROWS, COLUMNS, seed=seed).to(dtype)) for seed in (1, 2))
                 adams.squares = put(normal(ROWS, COLUMNS, seed=3).square().to(dtype))
@@ -130,8 +135,6 @@ def test_rounded_rows_follow(ops: Implementation) -> None:
     rounded = adams.table.bfloat16()
     ids = ops.put(torch.tensor([2, 2, 11]))
     state = {"table": adams.table, "averages": adams.averages, "squares": adams.squares, "last": adams.last}
-    ops.catch_up(
-        **state, sums=adams.sums, step=adams.count, betas=BETAS, epsilon=EPSILON, ids=ids, rounded=rounded
-    )
+    ops.catch_up(**state, sums=adams.sums, step=adams.count, betas=BETAS, epsilon=EPSILON, ids=ids, rounded=rounded)
     # The interpreter cuts off bits where a GPU rounds.
     torch.testing.assert_close(rounded[ids].float(), adams.table[ids], rtol=2**-7, atol=0)

@@ -35,7 +35,9 @@ def catch_up(
     epsilon: float, ids: Tensor | None = None, upcoming: bool = False, rounded: Tensor | None = None,
 ) -> None:  # fmt: skip
     """See `eans.kernels.catching_up.catch_up`; with ids, the device is waited for."""
-    blocks = torch.arange(len(table), device=table.device).split(BLOCK_ROWS) if ids is None else (torch.unique(ids),)
+    blocks = (
+        torch.split(torch.arange(len(table), device=table.device), BLOCK_ROWS) if ids is None else (torch.unique(ids),)
+    )
     now = step.to(last.dtype)
     for rows in blocks:
         since = last[rows]

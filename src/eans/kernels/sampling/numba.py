@@ -48,7 +48,7 @@ def _met_before(met, rows, row, entity):
 
 @compiled
 def _label_loop(known, keys, prefix, entities, negatives, num_entities, repeats_from, met, rows, first, last):
-    """Label rows ``[first, last)``. `met` and `rows` have room for twice the entities of a row; rows are -1 at first."""
+    """Label rows ``[first, last)``. `met` and `rows` have room for twice the entities of a row; `rows` starts as -1."""
     for row in range(first, last):
         lowest = prefix[row] * num_entities
         begin = _before(keys, lowest, 0, len(keys))

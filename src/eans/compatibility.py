@@ -50,7 +50,7 @@ def check(
     optimizer: OptimizerName = "adam",
 ) -> None:
     """Raise `UsageError` for a combination that cannot be trained."""
-    every_row = _gradient_of_every_row(model, sampler, objective.terms)
+    every_row = gradient_of_every_row(model, sampler, objective.terms)
     if OPTIMIZERS[optimizer].by_rows and every_row:
         dense = [name for name, kind in OPTIMIZERS.items() if not kind.by_rows]
         raise UsageError(
@@ -112,7 +112,7 @@ def check_ranks(model: Model, sampler: Sampler, objective: Objective, size: int,
         raise UsageError(f"train.rows 'bfloat16' does nothing for {ranks}; leave it out")
 
 
-def _gradient_of_every_row(
+def gradient_of_every_row(
     model: Model | type[Model], sampler: Sampler | type[Sampler], terms: Iterable[Term | type[Term]]
 ) -> str:
     """What makes the gradient of the entity table one of all its rows, in words; empty if nothing does.

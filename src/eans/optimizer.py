@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from eans import kernels
 from eans.errors import UsageError
+from eans.huge_pages import on_huge_pages
 from eans.kernels.catching_up import TERMS
 from eans.kernels.deferred_gradients import DeferredGradients, deferred_for
 from eans.kernels.matmul.tensor_cores import rounded_copy
@@ -92,8 +93,10 @@ class Optimizer:
 
     def initial(self, index: int, name: str) -> Tensor:
         """What a part of a parameter's state is before the first step."""
-        table = self.tables[index]
-        return torch.zeros((), device=table.device) if name == "step" else torch.zeros_like(table)
+        table = self.tables[index].detach()
+        return (
+            torch.zeros((), device=table.device) if name == "step" else on_huge_pages(torch.empty_like(table)).zero_()
+        )
 
     @property
     def compared_table(self) -> Tensor:
@@ -216,7 +219,9 @@ class RowAdagrad(Adagrad):
         return "row_sum" if index == 0 else cls.squares
 
     def initial(self, index: int, name: str) -> Tensor:
-        return self.tables[0].new_zeros(len(self.tables[0])) if name == "row_sum" else super().initial(index, name)
+        if name != "row_sum":
+            return super().initial(index, name)
+        return on_huge_pages(self.tables[0].new_empty(len(self.tables[0]))).zero_()
 
 
 class LazyAdam(Adam):
@@ -235,7 +240,7 @@ class LazyAdam(Adam):
     def initial(self, index: int, name: str) -> Tensor:
         table = self.tables[index]
         if name == "last":
-            return torch.zeros(len(table), dtype=torch.int32, device=table.device)
+            return on_huge_pages(torch.empty(len(table), dtype=torch.int32, device=table.device)).zero_()
         if name == "sums":
             return torch.zeros(TERMS + FIRST_STEPS, 2, dtype=torch.float64, device=table.device)
         return super().initial(index, name)

@@ -73,7 +73,7 @@ class Adams:
 def test_rows_are_where_dense_adam_has_them(
     ops: Implementation, dtype: torch.dtype, scale: float, tolerance: float
 ) -> None:
-    """Relative to how far Adam has moved: rounding for ordinary gradients, more where they are not far above epsilon."""
+    """Relative to how far Adam moved: rounding for ordinary gradients, more where they are not far above epsilon."""
     adams = Adams(ops, dtype)
     start = adams.exact.clone()
     for steps in (3, 57, 200):
@@ -101,7 +101,8 @@ def test_implementations_equal_the_definition(ops: Implementation, dtype: torch.
                 put = adams.ops.put
                 adams.table, adams.averages = (put(normal(ROWS, COLUMNS, seed=seed).to(dtype)) for seed in (1, 2))
                 adams.squares = put(normal(ROWS, COLUMNS, seed=3).square().to(dtype))
-                adams.averages[5] = adams.squares[5] = 0
+                for row in (0, 1, 5):
+                    adams.averages[row] = adams.squares[row] = 0
                 adams.last = put(torch.tensor([0, 0, 9, 40, 39, 0, 1, 2, 38, 40, 21, 20], dtype=torch.int32))
                 for number in range(1, 41):
                     factors = put(torch.tensor([1e-2 / (1 - 0.9**number), (1 - 0.999**number) ** -0.5]).double())
@@ -118,7 +119,8 @@ def test_a_rate_of_zero_moves_nothing(ops: Implementation) -> None:
     """The sums are zero then, and their quotient is not asked for."""
     adams = Adams(ops, torch.float64)
     adams.averages += 1
-    adams.count += 5
+    adams.last += 1
+    adams.count += 6
     before = adams.table.clone()
     adams.catch_up(None)
     assert torch.equal(adams.table, before)

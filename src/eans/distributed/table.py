@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from eans.distributed.world import World
+from eans.huge_pages import on_huge_pages
 
 BLOCK_NUMBERS = 1 << 22  # of rows that are sent to the first rank at a time
 SLACK = 1.25  # room for guests beyond what the last step needed
@@ -119,7 +120,7 @@ class ShardedTable:
             before(torch.cat([here[here < self.owned], asked]))
         rows, _ = self.world.exchange(self.own[asked], given, counts)
         if self.owned + len(rows) > len(self._rows):
-            grown = self._rows.new_empty(self.owned + int(SLACK * len(rows)), self._rows.shape[1])
+            grown = on_huge_pages(self._rows.new_empty(self.owned + int(SLACK * len(rows)), self._rows.shape[1]))
             grown[: self.owned] = self.own
             self._rows = grown
         self.guests = Guests(counts, given, asked)

@@ -13,9 +13,11 @@ from eans.batches import BatchStream, Purpose, mix
 from eans.distributed import ALONE, Placement, World
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph
+from eans.huge_pages import on_huge_pages
 from eans.losses import LOSSES, Loss
 from eans.models import MODELS, Model
 from eans.objective import Objective
+from eans.optimizer import OptimizerName
 from eans.options import AUTO, options_of
 from eans.penalties import PENALTIES, RelationPrediction, Term
 from eans.phases import phase
@@ -34,6 +36,7 @@ VALID_TRIPLES = (100, 1_000)
 VALIDATION_SHARE, STEP_COST = 0.1, 10
 BLOCK_ROWS = 1 << 16  # of entities, of which one rank of several keeps its own
 MOST_REPEATS = 1000  # of a triple inside one batch
+LARGE = 1_000_000  # entities from which `auto` takes an optimizer whose step does not pass over all of them
 
 
 def _options(kind: type, section: PartSection, prefix: str = "") -> dict[str, Any]:
@@ -74,15 +77,31 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     if steps == "auto":
         steps = min(max(uncapped_steps(graph, batch_size), AUTO_STEPS[0]), AUTO_STEPS[1])
     validation = _validation(recipe, graph, int(steps), batch_size)
+    optimizer = _optimizer(recipe, graph)
     return recipe.model_copy(
         update={
             "data": recipe.data.model_copy(update={"name": graph.source or recipe.data.name or graph.name}),
             "model": model,
             "sampler": sampler,
             "loss": loss,
-            "train": recipe.train.model_copy(update={"steps": steps, "batch_size": batch_size, **validation}),
+            "train": recipe.train.model_copy(
+                update={"steps": steps, "batch_size": batch_size, "optimizer": optimizer, **validation}
+            ),
         }
     )
+
+
+def _optimizer(recipe: Recipe, graph: KnowledgeGraph) -> OptimizerName:
+    """Adam, whose steps pass over all entities; where these are many, and the gradient is not one of all, lazily.
+
+    Rates are those of Adam, so that Adagrad is nothing to choose without being asked.
+    """
+    if recipe.train.optimizer != "auto":
+        return recipe.train.optimizer
+    terms = [PENALTIES[recipe.loss.penalty]] if recipe.loss.penalty != NO_PENALTY else []
+    model, sampler = MODELS[recipe.model.name], SAMPLERS[recipe.sampler.name]
+    whole = compatibility.gradient_of_every_row(model, sampler, terms) or getattr(recipe.model, "bounded", False)
+    return "adam" if whole or graph.num_entities < LARGE else "lazy-adam"
 
 
 def uncapped_steps(graph: KnowledgeGraph, batch_size: int) -> int:
@@ -156,7 +175,7 @@ def build_part(recipe: Recipe, graph: KnowledgeGraph, owned: Tensor) -> Model:
     generator = torch.Generator().manual_seed(mix(recipe.train.seed, Purpose.INITIALISE, 0))
     kind, options = MODELS[section.name], _options(MODELS[section.name], section)
     measure = kind(0, graph.num_relations, generator=torch.Generator(), **options)
-    rows = torch.empty(len(owned), measure.entity_columns())
+    rows = on_huge_pages(torch.empty(len(owned), measure.entity_columns()))
     for first in range(0, graph.num_entities, BLOCK_ROWS):
         block = torch.empty(min(BLOCK_ROWS, graph.num_entities - first), rows.shape[1])
         block.uniform_(-measure.init_range, measure.init_range, generator=generator)
@@ -216,5 +235,5 @@ def build_trainer(
         lr_drop_at=section.lr_drop_at,
         reset_optimizer=section.reset_optimizer,
     )
-    settings = Settings(section.optimizer, section.rows, section.dropout)
+    settings = Settings(_optimizer(recipe, graph), section.rows, section.dropout)
     return Trainer(model, sampler, build_objective(recipe), stream, schedule, settings, world)

@@ -25,11 +25,11 @@ class DataSection(Section):
 class TrainSection(Section):
     steps: Positive | Auto = Field("auto", description="auto: about 100 passes per side, 2,000 to 100,000")
     batch_size: Positive | Auto = Field("auto", description="positives per step, b; auto: train / 4, 16 to 512")
-    optimizer: Literal["adam", "adagrad", "lazy-adam", "row-adagrad"] = Field(
+    optimizer: Literal["adam", "adagrad", "lazy-adam", "row-adagrad"] | Auto = Field(
         "adam",
-        description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state. For large "
-        "graphs, a step of these costs the same whatever the entities: row-adagrad, one number of state per entity; "
-        "lazy-adam, equal to adam up to rounding",
+        description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state. lazy-adam, "
+        "which equals adam up to rounding, and row-adagrad, with one number of state per entity and a larger lr, work "
+        "on the rows that a step uses alone; auto: adam, from 1,000,000 entities lazy-adam where it is possible",
     )
     lr: Annotated[float, Field(gt=0)] = Field(1e-3, description="initial learning rate")
     lr_decay: Literal["drop", "linear"] = Field("drop", description="one drop of lr, or a straight line down to zero")

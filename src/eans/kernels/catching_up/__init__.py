@@ -31,8 +31,8 @@ def remember(sums: Tensor, step: Tensor, factors: Tensor, betas: Betas) -> None:
     """Add a step to the sums of those before it, after `advance` has counted it.
 
     Args:
-        sums: float64 ``[TERMS + n, 2]``, n larger than the number of any step: S and C of step s are ``sums[TERMS + s]``
-            (of what would lie before step 0, nobody asks).
+        sums: float64 ``[TERMS + n, 2]``, n larger than the number of any step: S and C of step s are
+            ``sums[TERMS + s]`` (of what would lie before step 0, nobody asks).
         step: the number of the step, a scalar.
         factors: from `advance`.
         betas: of Adam.
@@ -57,7 +57,7 @@ def catch_up(
 
     Args:
         table, averages, squares: ``[E, F]``: parameters and moments after each row's last step.
-        last: int32 ``[E]``: that step.
+        last: int32 ``[E]``: that step; 0 for rows that had none yet, and have no moments.
         sums, step: see `remember`.
         betas, epsilon: of Adam.
         ids: int64 ``[M]``, repeats allowed: which rows; None for all.

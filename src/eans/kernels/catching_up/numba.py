@@ -37,7 +37,7 @@ def _catch_up_loop(
     for u in range(uint64(begin), uint64(end)):
         e = uint64(wanted[u]) if len(wanted) else u
         since = last[e]
-        if since < now:
+        if 0 < since < now:  # a row that never had a gradient has no momentum
             place = uint64(2 * (since + terms))
             total = sums[place]
             reach, floor = number(total), number(epsilon)

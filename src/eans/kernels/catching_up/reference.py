@@ -35,11 +35,14 @@ def catch_up(
     epsilon: float, ids: Tensor | None = None, upcoming: bool = False, rounded: Tensor | None = None,
 ) -> None:  # fmt: skip
     """See `eans.kernels.catching_up.catch_up`; with ids, the device is waited for."""
-    blocks = torch.arange(len(table), device=table.device).split(BLOCK_ROWS) if ids is None else (torch.unique(ids),)
+    blocks = (
+        torch.split(torch.arange(len(table), device=table.device), BLOCK_ROWS) if ids is None else (torch.unique(ids),)
+    )
     now = step.to(last.dtype)
     for rows in blocks:
         since = last[rows]
-        lag = (now - since).clamp(min=0).double()[:, None]
+        # A row that never had a gradient has no momentum.
+        lag = torch.where(since > 0, now - since, 0).clamp(min=0).double()[:, None]
         reach, weighted = sums[TERMS + since.long()].where(lag > 0, 0.0).to(table.dtype)[..., None].unbind(1)
         floor = epsilon * torch.where(reach > 0, weighted / reach, 1.0)
         table[rows] -= reach * averages[rows] / (squares[rows].sqrt() + floor)

@@ -63,7 +63,7 @@ def _catch_up_kernel(
         row = tl.load(ids + row)
     now = tl.load(step).to(tl.int32)
     since = tl.atomic_xchg(last + row, now + UPCOMING)
-    if since < now:
+    if (since < now) & (since > 0):  # a row that never had a gradient has no momentum
         number = table.dtype.element_ty
         place = sums + 2 * (since + TERMS).to(tl.int64)
         total = tl.load(place)

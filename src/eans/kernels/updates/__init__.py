@@ -20,8 +20,8 @@ class UpdateKernels(Protocol):
 
     Attributes:
         __name__: of the module.
-        COLLECTS: does `update` add up the parts of a deferred gradient (`eans.kernels.deferred_gradients`)? By rows, all
-            do.
+        COLLECTS: does `update` add up the parts of a deferred gradient (`eans.kernels.deferred_gradients`)? By rows,
+            all do.
         ROUNDS: does it keep `DeferredGradients.rounded` up to date, and do comparisons and products read it?
     """
 

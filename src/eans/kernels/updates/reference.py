@@ -43,11 +43,12 @@ def update(
         return
     used, gradient = total_of_rows(torch.cat([part.ids for part in parts]), torch.cat([p.gradient for p in parts]))
     # Rows of the state are copied, updated like a table, and put back.
-    chosen = [None if state is None else state[used] for state in (table, averages, squares)]
-    _update(*chosen, factors, gradient, betas, epsilon)
-    for state, rows in zip((table, averages, squares), chosen, strict=True):
-        if state is not None:
-            state[used] = rows
+    rows, squared = table[used], squares[used]
+    average = None if averages is None else averages[used]
+    _update(rows, average, squared, factors, gradient, betas, epsilon)
+    table[used], squares[used] = rows, squared
+    if averages is not None and average is not None:
+        averages[used] = average
 
 
 def total_of_rows(ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

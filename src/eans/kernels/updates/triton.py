@@ -118,9 +118,9 @@ def _update_kernel(
     if keys is not None:
         first = tl.program_id(0) % places
         place = tl.load(keys + first).to(tl.int64)
-        if first > 0:
-            if tl.load(keys + first - 1).to(tl.int64) == place:  # not the first use of its row
-                return
+        before = tl.load(keys + first - 1, mask=first > 0, other=-1).to(tl.int64)
+        if before == place:  # not the first use of its row
+            return
         last = tl.load(starts + first).to(tl.int32)
         row, columns, within = slice_of(place, tl.program_id(0) // places, ordering, WIDTH, COLUMNS)
     else:
@@ -230,8 +230,9 @@ def update(
     uses = _uses(deferred, parts, num_rows, used_only)
     if used_only and uses is None:
         return
-    by_use = isinstance(uses, Uses)
-    places = len(uses.keys) if by_use else num_rows
+    by_use = uses if isinstance(uses, Uses) else None
+    bounds = uses.starts if isinstance(uses, Segments) else None
+    places = num_rows if by_use is None else len(by_use.keys)
     gradients = [part.gradient for part in parts]
     rows = torch.cat(gradients) if len(gradients) > 1 else gradients[0] if gradients else None
     halved = (candidates is not None and candidates.kind == "modulus") or bool(deferred.products)
@@ -248,8 +249,8 @@ def update(
             None if candidates is None else candidates.gradient,
             None if candidates is None else candidates.queries,
             None if uses is None else uses.order,
-            None if uses is None else uses.ends if by_use else uses.starts,
-            uses.keys if by_use else None,
+            bounds if by_use is None else by_use.ends,
+            None if by_use is None else by_use.keys,
             None if deferred.ordering is None else deferred.ordering[0],
             rows,
             deferred.leading[0] if deferred.leading else None,
@@ -267,7 +268,7 @@ def update(
             MEAN=candidates is not None and candidates.mean_rest,
             LEADING=deferred.leading[0].shape[1] if deferred.leading else 0,
             FOLLOWING=uses is not None and uses.pairs > 0 and rows is not None,
-            USED_ONLY=used_only and not by_use,
+            USED_ONLY=used_only and by_use is None,
             ROW_WISE=row_wise,
             ROWS=tile.rows,
             COLUMNS=tile.columns,

@@ -54,5 +54,5 @@ def arm() -> None:
 
 if __name__ == "__main__":
     arm()
-    joining.JOIN_SECONDS = float(os.environ.get("SECONDS", joining.JOIN_SECONDS))
+    joining.ANSWER_SECONDS = float(os.environ.get("SECONDS", joining.ANSWER_SECONDS))
     main()

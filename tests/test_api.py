@@ -19,6 +19,14 @@ from helpers_runs import environment, ring_graph, write_graph
 SMALL: dict[str, Any] = {"dim": 8, "steps": 20, "batch_size": 32, "negatives": 4}
 
 
+def test_several_processes_are_for_the_command_line(graph, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(eans.UsageError, match="several are for: torchrun"):
+        eans.train(graph, "transe", "uniform")
+    with pytest.raises(eans.UsageError, match="several are for: torchrun"):
+        eans.resume("runs/none")
+
+
 def test_public_names() -> None:
     assert len(eans.__all__) == len(set(eans.__all__))
     assert all(getattr(eans, name) is not None for name in eans.__all__)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from eans.arguments import flag
+from eans.distributed import ranks_of_environment
+from eans.errors import UsageError
 from eans.files import as_path
 from eans.graph import KnowledgeGraph
 from eans.lifecycle import continue_run, start
@@ -44,6 +46,7 @@ def train(
             a line at least every 30 seconds.
         settings: recipe keys, such as ``dim=100``, ``steps=5000``, ``negatives=16``, ``seed=1``, ``lr=1e-3``.
     """
+    _require_one_process()
     resolved = choose_recipe(graph, model, sampler, recipe, settings)
     folder = as_path(out, "out") if out is not None else None
     test = flag("test", test)
@@ -59,8 +62,17 @@ def resume(
     progress: bool = True,
 ) -> Run:
     """Continue an interrupted run to the same bits as if it had not been interrupted; see `train` for the arguments."""
+    _require_one_process()
     test = flag("test", test)
     return _shown(progress, listener, lambda listener: continue_run(path, device, listener, test=test))
+
+
+def _require_one_process() -> None:
+    """Raise where ``torchrun`` started several, each of which would train by itself."""
+    if ranks_of_environment()[2] > 1:
+        raise UsageError(
+            "eans.train and eans.resume train with one process; several are for: torchrun ... -m eans train"
+        )
 
 
 def _shown(progress: bool, listener: Listener | None, work: Callable[[Listener], Run]) -> Run:

@@ -6,8 +6,18 @@ relations are the same on all. Only this package calls `torch.distributed`.
 
 from eans.distributed.clustering import clustered
 from eans.distributed.gradients import send_home
-from eans.distributed.joining import JOIN_SECONDS, joined
+from eans.distributed.joining import joined, ranks_of_environment
 from eans.distributed.table import Placement, ShardedTable
 from eans.distributed.world import ALONE, Lost, World
 
-__all__ = ["ALONE", "JOIN_SECONDS", "Lost", "Placement", "ShardedTable", "World", "clustered", "joined", "send_home"]
+__all__ = [
+    "ALONE",
+    "Lost",
+    "Placement",
+    "ShardedTable",
+    "World",
+    "clustered",
+    "joined",
+    "ranks_of_environment",
+    "send_home",
+]

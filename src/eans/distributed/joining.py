@@ -20,7 +20,8 @@ from eans.devices import choose_device
 from eans.distributed.world import ALONE, Lost, World
 from eans.errors import RunError
 
-JOIN_SECONDS = 120.0  # after which a rank that does not answer is given up
+JOIN_SECONDS = 120.0  # after which a rank that has not come is given up
+ANSWER_SECONDS = 600.0  # after which one that does not answer is: it may read a checkpoint, or cluster for all
 NOTICE_SECONDS = 5.0  # for the others to notice that a rank has stopped, and to say why
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 SAID, STOPPED = "said", "stopped"  # of the store: who says what went wrong, and who has stopped
@@ -38,25 +39,23 @@ _NAMES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
 @contextlib.contextmanager
-def joined(device: str = "auto", seconds: float | None = None) -> Iterator[World]:
+def joined(device: str = "auto") -> Iterator[World]:
     """The ranks that were started together with this process; it alone where ``torchrun`` started none.
 
     What goes wrong on one rank ends all. One of them raises what it was; the others end without a word.
 
     Args:
         device: of this rank's tensors, see `eans.devices.choose_device`. Of GPUs, each rank of a machine takes its own.
-        seconds: how long to wait for a rank that does not answer; None for `JOIN_SECONDS`.
     """
     rank, local, size = ranks_of_environment()
     if size == 1:
         yield ALONE
         return
-    seconds = JOIN_SECONDS if seconds is None else seconds
-    store = _meet(rank, size, seconds)
+    store = _meet(rank, size)
     try:
         place = _device_of_rank(device, rank, local)
         group: dict[str, Any] = {"device_id": place} if place.type == "cuda" else {}
-        timeout = timedelta(seconds=seconds)
+        timeout = timedelta(seconds=ANSWER_SECONDS)
         dist.init_process_group(BACKENDS[place.type], store=store, rank=rank, world_size=size, timeout=timeout, **group)
         yield World(rank, size, place)
         dist.barrier()
@@ -82,9 +81,9 @@ def _device_of_rank(device: str, rank: int, local: int) -> torch.device:
     return torch.device("cuda", local)
 
 
-def _meet(rank: int, size: int, seconds: float) -> Store:
+def _meet(rank: int, size: int) -> Store:
     """Find the others: what all of them can read and write."""
-    timeout = timedelta(seconds=seconds)
+    timeout = timedelta(seconds=JOIN_SECONDS)
     try:
         common = next(rendezvous("env://", rank, size, timeout=timeout))[0]
         # The store outlives a restart, and with it what the processes before wrote there of themselves.
@@ -95,7 +94,7 @@ def _meet(rank: int, size: int, seconds: float) -> Store:
             store.wait(keys, timeout)
         except RuntimeError as error:
             absent = [str(other) for other, key in enumerate(keys) if not store.check([key])]
-            raise RunError(f"rank {', '.join(absent)} of {size} did not come within {seconds:g} s") from error
+            raise RunError(f"rank {', '.join(absent)} of {size} did not come within {JOIN_SECONDS:g} s") from error
     except (RuntimeError, ValueError) as error:
         raise RunError(f"rank {rank} of {size} cannot join the others: {str(error).splitlines()[0]}") from error
     return store

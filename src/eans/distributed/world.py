@@ -46,7 +46,7 @@ class World:
         """Send the first ``counts[0]`` rows to rank 0, the next ``counts[1]`` to rank 1, and so on.
 
         Args:
-            rows: ``[sum(counts), ...]``.
+            rows: ``[sum(counts), ...]``, on any device.
             counts: one for each rank, itself included.
             expected: how many rows come from each, where that is known; else 8 bytes say it to each.
 
@@ -56,11 +56,11 @@ class World:
         if self.size == 1:
             return rows, list(counts)
         expected = self._counts(counts) if expected is None else list(expected)
-        received = rows.new_empty(sum(expected), *rows.shape[1:])
+        received = rows.new_empty(sum(expected), *rows.shape[1:], device=self.device)
         with self._named():
-            dist.all_to_all_single(received, rows.contiguous(), expected, list(counts))
+            dist.all_to_all_single(received, rows.to(self.device).contiguous(), expected, list(counts))
         self.sent += (sum(counts) - counts[self.rank]) * rows[:1].numel() * rows.element_size() if len(rows) else 0
-        return received, expected
+        return received.to(rows.device), expected
 
     def _counts(self, counts: Sequence[int]) -> list[int]:
         sent = torch.tensor(counts, device=self.device)

@@ -210,8 +210,8 @@ class KnowledgeGraph:
     @cached_property
     def known(self) -> TripleIndex:
         """An index over all three splits and `also_known`: what filtered ranking removes."""
-        triples = torch.cat([self.train, self.valid, self.test, self.also_known])
-        return TripleIndex(triples, self.num_entities, self.num_relations)
+        others = [triples for triples in (self.valid, self.test, self.also_known) if len(triples)]
+        return TripleIndex([self.train, *others], self.num_entities, self.num_relations) if others else self.known_train
 
     @cached_property
     def known_train(self) -> TripleIndex:
@@ -220,7 +220,9 @@ class KnowledgeGraph:
 
     def unseen_entities(self) -> int:
         """How many entities never occur in train."""
-        return self.num_entities - len(torch.unique(self.train[:, [HEAD, TAIL]]))
+        seen = torch.zeros(self.num_entities, dtype=torch.bool)
+        seen[self.train[:, HEAD]] = seen[self.train[:, TAIL]] = True
+        return int((~seen).sum())
 
     def text(self, split: Split) -> Iterator[str]:
         """The split as lines ``head<TAB>relation<TAB>tail<LF>``, in order."""

@@ -126,7 +126,21 @@ def test_a_misspelt_label_among_very_many():
     words = Vocabulary([f"City {number:06}" for number in range(30_000)] + ["Amsterdam", "Berlin"])
     assert words.nearest("AMSTERDAM") == "; did you mean 'Amsterdam'?"
     assert words.nearest("berlim") == "; did you mean 'Berlin'?"
-    assert words.nearest("Zzz") == ""
+    assert words.nearest("Zzz") == words.nearest("") == ""
+
+
+@pytest.mark.parametrize(
+    "asked", ["msterdam", "Amsetrdam", "xAmsterdam", "mAsterdam", "Amstrdm", "AMSTERDÁM", "amster dam"]
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_wherever_a_letter_is_wrong(asked, named):
+    """Also in front; among labels that repeat its letters, and among names."""
+    others = [f"{part}{number:05}" for number in range(10_001) for part in ("Amamamstst ", "Rotterdam ", "München ")]
+    words = Vocabulary([*others[:20_000], "Amsterdam", *others[20_000:]])
+    if named:
+        labels = pa.array([f"Q{number}" for number in range(len(words))])
+        words = Vocabulary(labels).named(labels, words.array)
+    assert words.nearest(asked) == "; did you mean 'Amsterdam'?"
 
 
 @pytest.mark.parametrize("bad", ["", "a\tb", "a\nb", "a\rb", "\n"])

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from eans.arguments import choice, described, flag, shown, texts
 from eans.errors import DataError, EansWarning, UsageError
+from eans.label_blocks import label_blocks
 from eans.labelled import PARTS, Triples, asked_columns, extras, labelled, times_of, weights_of
+from eans.numbering import Numbering
 from eans.triple_index import HEAD as HEAD
 from eans.triple_index import RELATION as RELATION
 from eans.triple_index import SIDES as SIDES
@@ -113,24 +115,16 @@ class KnowledgeGraph:
         """
         asked = asked_columns(columns)
         extra = extras(train, asked, "train")
-        entities: dict[str, int] = {}
-        relations: dict[str, int] = {}
-        splits = []
+        entities, relations, splits = Numbering("entity"), Numbering("relation"), []
         for split, triples in zip(SPLITS, (train, valid, test), strict=True):
-            rows = [
-                (
-                    entities.setdefault(head, len(entities)),
-                    relations.setdefault(relation, len(relations)),
-                    entities.setdefault(tail, len(entities)),
-                )
-                for head, relation, tail in labelled(
-                    triples,
-                    split,
-                    asked if split == "train" else {part: asked[part] for part in PARTS if part in asked},
-                )
-            ]
-            splits.append(torch.tensor(rows, dtype=torch.int64).reshape(-1, 3))
-        made = cls(name, Vocabulary(entities), Vocabulary(relations, "relation"), *splits)
+            named = asked if split == "train" else {part: asked[part] for part in PARTS if part in asked}
+            blocks = [np.empty((0, 3), np.int64)]
+            for heads, kinds, tails in label_blocks(triples, split, named):
+                ends, between = entities.number(heads, tails)[0], relations.number(kinds)[0]
+                blocks.append(np.column_stack([ends[:, 0], between[:, 0], ends[:, 1]]))
+            splits.append(torch.from_numpy(np.concatenate(blocks)))
+        first, second = (Vocabulary(found.vocabulary().array, found.kind) for found in (entities, relations))
+        made = cls(name, first, second, *splits)
         if "weight" in extra:
             made = replace(made, weights=torch.from_numpy(weights_of(extra["weight"], "train")))
         if "time" in extra:

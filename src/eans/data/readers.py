@@ -25,10 +25,10 @@ from eans.data.findings import Finding
 from eans.data.formats import FOLDERS, FORMATS, TEXT, folder_splits, named_as_file, stem_of
 from eans.data.formats.base import ReadOptions
 from eans.data.formats.source import BUFFER, PACKED, STDIN, FileSource, problems_of
-from eans.data.numbering import Numbering
 from eans.errors import DataError
 from eans.files import path_text
 from eans.graph import SPLITS, KnowledgeGraph, Split
+from eans.numbering import Numbering
 
 DICT_SUFFIXES = (".dict", ".dict.gz")
 FIRST, OTHERS = (  # text is taken before anything else

@@ -86,7 +86,7 @@ def tensor_blocks(tensors: Mapping[str, Tensor | Arriving], metadata: dict[str, 
     for name in names:
         found = tensors[name]
         for part in found.parts() if isinstance(found, Arriving) else _parts(found.detach().contiguous()):
-            yield memoryview(part.cpu().numpy())
+            yield part.cpu().numpy().data
 
 
 def _parts(tensor: Tensor) -> Iterator[Tensor]:

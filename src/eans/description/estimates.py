@@ -132,7 +132,7 @@ def _bytes(trainer: Trainer, graph: KnowledgeGraph) -> dict[str, int]:
     def held(prefix: str) -> int:
         return sum(value.nbytes for name, value in tensors.items() if name.startswith(prefix))
 
-    indices: list[Tensor] = [*graph.known.keys.values(), *graph.known_train.keys.values()]
+    indices: list[Tensor] = [tensor for index in {graph.known, graph.known_train} for tensor in index.keys.values()]
     triples = [*(graph.split(split) for split in SPLITS), graph.also_known]
     found = {name: held(f"{name}.") for name in ("model", "optimizer", "sampler")}
     found["graph"] = sum(tensor.nbytes for tensor in (*indices, *triples))

@@ -6,12 +6,15 @@ it found to ``found-W.pt``.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from eans.batches import Purpose, mix
@@ -178,6 +181,21 @@ def continued(folder: Path, world: World, save: bool) -> dict[str, Any]:
     return {"entity": table_of(trainer), "relation": trainer.model.relation.detach()}
 
 
+def told(world: World) -> bool:
+    """Is what ranks send what the others receive, in the order of the ranks, and are sums the same on all?"""
+    numbers = torch.arange(10_001.0) / 3  # enough for slices, and of no multiple of the ranks
+    mine = numbers * (world.rank + 1)
+    found = world.total(mine)
+    expected = torch.stack([numbers * (rank + 1) for rank in range(world.size)]).sum(0)
+    right = torch.allclose(found, expected) and all(torch.equal(found, other) for other in world.gather(found[None]))
+    few = torch.tensor([world.rank, 1])
+    right &= world.total(few).tolist() == [sum(range(world.size)), world.size]
+    rows = torch.full((world.rank, 2), world.rank)  # as many as its number, none of the first
+    right &= world.gather(rows)[:, 0].tolist() == [rank for rank in range(world.size) for _ in range(rank)]
+    right &= world.share(torch.tensor([7 * world.rank + 1])).item() == 1
+    return right and world.any(world.rank == 1) and not world.any(False)
+
+
 def stopped_by_nan(world: World) -> dict[str, bool]:
     """The last rank has a row that is no number: is that told on all ranks, and was nothing updated?"""
     trainer = trainer_of("eans", world)
@@ -202,12 +220,27 @@ def main(folder: Path) -> None:
         found: dict[str, Any] = {"trained": {case: trained(case, world) for case in CASES}}
         found["traffic"] = {sampler: traffic(sampler, world) for sampler in ("eans", "uniform")}
         found["ranked"] = {model: ranked(model, world) for model in ("transe", "complex")}
+        found["told"] = not world.any(not told(world))
         found["nan"] = stopped_by_nan(world)
         found["saved"] = continued(folder / f"checkpoint-{world.size}", world, save=True)
         other = folder / "checkpoint-4"
         found["loaded"] = continued(other, world, save=False)
         if world.first:
             torch.save(found, folder / f"found-{world.size}.pt")
+
+
+def once(factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder for all processes of a test run, which the first one that asks for it fills."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = base / name, base / f"{name}.done"
+    with (base / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            folder.mkdir()
+            fill(folder)
+            done.touch()
+    return folder
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -74,11 +74,13 @@ def result(folder: Path, out: str) -> tuple[bytes, object, list[int]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the graph, and a run that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("restarts")
-    write_graph(ring_graph(), folder / "graph")
-    done = run(folder, "undisturbed")
-    assert done.returncode == 0, done.stderr
-    return folder
+
+    def fill(folder: Path) -> None:
+        write_graph(ring_graph(), folder / "graph")
+        done = run(folder, "undisturbed")
+        assert done.returncode == 0, done.stderr
+
+    return ranks.once(tmp_path_factory, "restarts", fill)
 
 
 def test_killed_in_a_step_and_while_it_writes_a_checkpoint(folder):

@@ -23,14 +23,18 @@ SIZES = (4, 2)  # the first one leaves a checkpoint for the second
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ranks")
+    """What the ranks leave, after one start for each number of them."""
+
+    def fill(folder: Path) -> None:
+        for size in SIZES:
+            ranks.started(size, folder)
+
+    return ranks.once(tmp_path_factory, "ranks", fill)
 
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> dict[int, Any]:
-    """What the ranks found, by their number; one start for each."""
-    for size in SIZES:
-        ranks.started(size, folder)
+    """What the ranks found, by their number."""
     return {size: torch.load(folder / f"found-{size}.pt") for size in SIZES}
 
 
@@ -91,6 +95,11 @@ def test_any_number_of_ranks_goes_on_from_a_checkpoint(found, folder, alone, nam
     one = ranks.continued(folder / "checkpoint-2", ranks.ALONE, save=False)[name]
     for table in (*kept.values(), found[2]["loaded"][name], one):
         torch.testing.assert_close(table, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ranks_receive_what_others_send(found, size):
+    assert found[size]["told"]
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -25,7 +25,7 @@ class DataSection(Section):
 class TrainSection(Section):
     steps: Positive | Auto = Field("auto", description="auto: about 100 passes per side, 2,000 to 100,000")
     batch_size: Positive | Auto = Field("auto", description="positives per step, b; auto: train / 4, 16 to 512")
-    optimizer: Literal["adam", "adagrad", "lazy-adam", "row-adagrad"] | Auto = Field(
+    optimizer: Literal["adam", "adagrad", "lazy-adam", "row-adagrad", "auto"] = Field(
         "adam",
         description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state. lazy-adam, "
         "which equals adam up to rounding, and row-adagrad, with one number of state per entity and a larger lr, work "

@@ -231,7 +231,7 @@ def test_overrides(text: str, expected: Any) -> None:
         ("train.keep=bset", "recipe key 'train.keep' = 'bset': Input should be 'last', 'best' or 'auto'"),
         (
             "train.optimizer=sgd",
-            "recipe key 'train.optimizer' = 'sgd': Input should be 'adam', 'adagrad', 'lazy-adam', 'row-adagrad' or 'auto'",
+            "'sgd': Input should be 'adam', 'adagrad', 'lazy-adam', 'row-adagrad' or 'auto'",
         ),
         ("model.name=3", "recipe key 'model.name' = 3: Input should be a valid string"),
         ("loss.detach=1", "recipe key 'loss.detach' is gone"),

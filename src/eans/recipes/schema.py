@@ -29,7 +29,7 @@ class TrainSection(Section):
         description="positives per step, b; auto: train / 4, 16 to 512; of very many triples so many that 100,000 "
         "steps are 20 passes per side, up to 16,384",
     )
-    optimizer: Literal["adam", "adagrad", "lazy-adam", "row-adagrad"] | Auto = Field(
+    optimizer: Literal["adam", "adagrad", "lazy-adam", "row-adagrad", "auto"] = Field(
         "adam",
         description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state. lazy-adam, "
         "which equals adam up to rounding, and row-adagrad, with one number of state per entity and a larger lr, work "

@@ -57,8 +57,9 @@ def joined(device: str = "auto") -> Iterator[World]:
         group: dict[str, Any] = {"device_id": place} if place.type == "cuda" else {}
         timeout = timedelta(seconds=ANSWER_SECONDS)
         dist.init_process_group(BACKENDS[place.type], store=store, rank=rank, world_size=size, timeout=timeout, **group)
-        yield World(rank, size, place)
-        dist.barrier()
+        world = World(rank, size, place)
+        yield world
+        world.any(False)  # all have come to the end
     except BaseException as error:
         if not _speaks(store, error, rank, size):
             raise SystemExit(1) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -87,11 +88,11 @@ class World:
         if self.size == 1:
             return values
         if values.numel() < SLICED_FROM:
-            return self._all(values.reshape(1, -1)).view(self.size, *values.shape).sum(0)
+            return _added(self._all(values.reshape(1, -1))).view(values.shape)
         length = -(-values.numel() // self.size)
         slices = torch.nn.functional.pad(values.reshape(-1), (0, length * self.size - values.numel()))
         parts, _ = self.exchange(slices.view(self.size, length), [1] * self.size, [1] * self.size)
-        summed = self._all(parts.sum(0)[None])
+        summed = self._all(_added(parts)[None])
         return summed.view(-1)[: values.numel()].view(values.shape)
 
     def _all(self, row: Tensor) -> Tensor:
@@ -125,6 +126,11 @@ class World:
             yield
         except RuntimeError as error:
             raise Lost(f"rank {self.rank} of {self.size} lost another rank: {str(error).splitlines()[0]}") from error
+
+
+def _added(rows: Tensor) -> Tensor:
+    """The sum of rows ``[W, n]``, one after the other, which gives the same bits on every machine: ``[n]``."""
+    return functools.reduce(torch.add, rows.unbind())
 
 
 ALONE = World()

@@ -184,7 +184,7 @@ class RunFolder:
         return model.to(device)
 
     def _load_weights(self, model: Model, file: Path, prefix: str = "") -> None:
-        """Fill the model's tables from those tensors of a file whose names have the prefix, all rows up to date."""
+        """Fill the model's tables from those tensors of a file whose names have the prefix; their rows are settled."""
         with self.manifest.opened(file) as opened:
             tensors = StoredTensors(opened, file)
             self._require_fit(file, tensors.metadata, model)

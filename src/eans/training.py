@@ -254,11 +254,10 @@ class Trainer:
 def settled_table(entity: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
     """The entity table of a `Trainer.state` as it is to be used: a lazy optimizer's rows brought up to date."""
     prefix = "optimizer.0."
-    if f"{prefix}last" not in tensors:
+    if prefix + "last" not in tensors:
         return entity
-    return settled_rows(
-        entity, {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
-    )
+    saved = [name for name in tensors if name.startswith(prefix)]
+    return settled_rows(entity, {name.removeprefix(prefix): tensors[name].to(entity.device) for name in saved})
 
 
 def _has_rows(name: str) -> bool:

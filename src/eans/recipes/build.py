@@ -92,6 +92,15 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     )
 
 
+def automatic_batch_size(triples: int) -> int:
+    """A quarter of train within `BATCH_SIZES`; as many of the largest as give `LEAST_PASSES` for each side where the
+    most steps would be fewer, up to `LARGEST_BATCH`.
+    """
+    usual = min(max(triples // 4, BATCH_SIZES[0]), BATCH_SIZES[1])
+    needed = 2 * LEAST_PASSES * triples / AUTO_STEPS[1]
+    return usual if needed <= usual else min(math.ceil(needed / usual) * usual, LARGEST_BATCH)
+
+
 def _optimizer(recipe: Recipe, graph: KnowledgeGraph) -> OptimizerName:
     """Adam, whose steps pass over all entities; where these are many, and the gradient is not one of all, lazily.
 
@@ -103,15 +112,6 @@ def _optimizer(recipe: Recipe, graph: KnowledgeGraph) -> OptimizerName:
     model, sampler = MODELS[recipe.model.name], SAMPLERS[recipe.sampler.name]
     whole = compatibility.gradient_of_every_row(model, sampler, terms) or getattr(recipe.model, "bounded", False)
     return "adam" if whole or graph.num_entities < LARGE else "lazy-adam"
-
-
-def automatic_batch_size(triples: int) -> int:
-    """A quarter of train within `BATCH_SIZES`; as many of the largest as give `LEAST_PASSES` for each side where the
-    most steps would be fewer, up to `LARGEST_BATCH`.
-    """
-    usual = min(max(triples // 4, BATCH_SIZES[0]), BATCH_SIZES[1])
-    needed = 2 * LEAST_PASSES * triples / AUTO_STEPS[1]
-    return usual if needed <= usual else min(math.ceil(needed / usual) * usual, LARGEST_BATCH)
 
 
 def uncapped_steps(graph: KnowledgeGraph, batch_size: int) -> int:

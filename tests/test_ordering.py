@@ -335,9 +335,10 @@ def test_a_sample_has_a_point_for_every_cluster() -> None:
 
 @given(st.integers(1, 60), st.integers(0, 9))
 def test_a_sample_spreads_over_the_points(size: int, seed: int) -> None:
-    points = torch.arange(60.0)[:, None]
-    chosen = ordering._sample(points, size, seeded(seed))[:, 0].tolist()
-    assert all(place * 60 // size <= point < (place + 1) * 60 // size for place, point in enumerate(chosen))
+    chosen = ordering.fitted(60, 1, size, seeded(seed))
+    assert (chosen is None) == (size == 60)
+    points = range(60) if chosen is None else chosen.tolist()
+    assert all(place * 60 // size <= point < (place + 1) * 60 // size for place, point in enumerate(points))
 
 
 def test_only_a_sample_is_iterated_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,8 +193,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run, print, and add the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("size", choices=SIZES)
-    parser.add_argument("--model", default="transe")
-    parser.add_argument("--method", default="adv", help="of the recipes: uniform, adv, eans, eans+adv, ...")
+    parser.add_argument("--model", default="complex")
+    parser.add_argument("--method", default="softmax", help="of the recipes: softmax, uniform, adv, eans+adv, ...")
     parser.add_argument("--optimizer", default="adagrad")
     parser.add_argument("--lr", type=float, default=0.1)
     for name in ("entities", "relations", "triples", "dim", "batch", "negatives", "steps"):

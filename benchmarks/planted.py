@@ -1,9 +1,10 @@
 """Large power-law graphs with planted structure: ``python -m benchmarks.planted --entities N --triples T --out DIR``.
 
-Entities belong to groups, and groups are the points of a grid of three axes that wrap around. A relation leads from an
-entity to those of the group at a fixed offset, which both translations and rotations can learn. The k-th most popular
-entity is the head of about ``k ** -0.8`` of the triples, inside a group tails are as uneven, and relations are too. The
-ids of entities are in no order.
+Entities belong to groups of about a hundred, and groups are the points of a grid of three axes that wrap around. A
+relation leads from an entity to those of its own group, or of the next one along an axis: near in the grid is near in the
+graph, and products, translations and rotations can tell the relations apart. The k-th most popular entity is the head of
+triples in proportion to ``k ** -0.8``, inside a group tails are as uneven, and relations are too. The ids of entities are
+in no order.
 
 Everything follows from the number of a triple and the seed, a block of triples at a time: memory is a byte for each
 entity and some hundred bytes for each triple of a block, and the size of blocks changes nothing. The graph is written
@@ -41,9 +42,8 @@ from eans.vocabulary import LABELS
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 ROOT = 5  # popularity falls as rank ** -(1 - 1 / ROOT): its sums are roots, and what inverts them are products
-MEMBERS = 1_000  # entities of a group, about
+MEMBERS = 100  # entities of a group, about
 AXES = 3
-REACH = 4  # a relation leads at most this part of an axis away
 HELD_OUT = (0.05, 50_000)  # of the triples, for valid and for test each: this share, and at most so many
 BLOCK = 1 << 21
 SCHEMA = pa.schema([(part, pa.int32()) for part in ("head", "relation", "tail")])
@@ -92,10 +92,12 @@ class Planted:
 
     @cached_property
     def offsets(self) -> Ints:
-        """How many groups further along each axis a relation leads: ``[R, 3]``."""
-        reach = max(1, self.side // REACH)
-        drawn = uniforms(self.seed, 0, 0, AXES * self.relations) * (2 * reach + 1)
-        return drawn.astype(np.int64).reshape(-1, AXES) - reach
+        """Where a relation leads: to the same group, or to the next one along an axis, ``[R, 3]``."""
+        drawn = (uniforms(self.seed, 0, 0, self.relations) * (2 * AXES + 1)).astype(np.int64)
+        found = np.zeros((self.relations, AXES), np.int64)
+        moved = np.flatnonzero(drawn)
+        found[moved, (drawn[moved] - 1) // 2] = 1 - 2 * (drawn[moved] % 2)
+        return found
 
     @cached_property
     def step(self) -> int:

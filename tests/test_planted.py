@@ -116,7 +116,7 @@ def test_the_groups_of_heads_and_tails_are_each_others(graph: KnowledgeGraph) ->
     head, tail = (SIZES.rank(triples[:, place]) % SIZES.groups for place in (0, 2))
     assert np.array_equal(SIZES.target(head, triples[:, 1], "tail"), tail)
     assert np.array_equal(SIZES.target(tail, triples[:, 1], "head"), head)
-    assert len(np.unique(tail)) == SIZES.groups == 27
+    assert len(np.unique(tail)) == SIZES.groups == 216
 
 
 def test_planted_ranks_are_those_of_scores(graph: KnowledgeGraph) -> None:
@@ -135,7 +135,7 @@ def test_planted_ranks_are_those_of_scores(graph: KnowledgeGraph) -> None:
         ranks.append(1 + (scores > true).sum(1))
     found = sparse_ranks.planted(SIZES, graph, "valid", 200)
     assert found == Metrics.of(torch.cat(ranks))
-    assert 0.1 < found.mrr < 0.5
+    assert 0.2 < found.mrr < 0.6
 
 
 @pytest.mark.parametrize("limit", [150, 0])
@@ -166,7 +166,23 @@ def test_the_program_trains_ranks_and_records(
     monkeypatch.setattr(large, "WINDOW", 5)
     out = tmp_path / "large.jsonl"
     for method in ("uniform", "eans+adv"):
-        large.main(["tiny", "--method", method, "--steps", "20", "--device", "cpu", "--limit", "30", "--out", str(out)])
+        large.main(
+            [
+                "tiny",
+                "--model",
+                "transe",
+                "--method",
+                method,
+                "--steps",
+                "20",
+                "--device",
+                "cpu",
+                "--limit",
+                "30",
+                "--out",
+                str(out),
+            ]
+        )
     first, second = map(json.loads, out.read_text("utf-8").splitlines())
     assert (first["recipe"], second["recipe"]) == ("default/transe/uniform", "default/transe/eans+adv")
     assert first["graph"] == second["graph"]

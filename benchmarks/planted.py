@@ -1,10 +1,10 @@
 """Large power-law graphs with planted structure: ``python -m benchmarks.planted --entities N --triples T --out DIR``.
 
 Entities belong to groups of about a hundred, and groups are the points of a grid of three axes that wrap around. A
-relation leads from an entity to those of its own group, or of the next one along an axis: near in the grid is near in the
-graph, and products, translations and rotations can tell the relations apart. The k-th most popular entity is the head of
-triples in proportion to ``k ** -0.8``, inside a group tails are as uneven, and relations are too. The ids of entities are
-in no order.
+relation leads from an entity to those of its own group, or of the next one along an axis: near in the grid is near in
+the graph, and products, translations and rotations can tell the relations apart. The k-th most popular entity is the
+head of triples in proportion to ``k ** -0.8``, inside a group tails are as uneven, and relations are too. The ids of
+entities are in no order.
 
 Everything follows from the number of a triple and the seed, a block of triples at a time: memory is a byte for each
 entity and some hundred bytes for each triple of a block, and the size of blocks changes nothing. The graph is written

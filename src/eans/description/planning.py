@@ -19,7 +19,7 @@ from eans._version import __version__
 from eans.arguments import flag
 from eans.costs import seconds_per_step
 from eans.data import Sizes
-from eans.description.growth import growth, shrunk, small_graph, stand_in
+from eans.description.growth import Growth, growth, shrunk, small_graph, stand_in
 from eans.description.memory import STATE
 from eans.description.plan_sections import plan_sections
 from eans.description.text import show, written
@@ -99,36 +99,51 @@ def plan_for(
     source = graph.source or graph.name if isinstance(graph, KnowledgeGraph) else ""
     resolved = resolve(load(recipe or default_for(source), overrides, source or None), empty)
     with shown(flag("progress", progress)):
-        return Plan(_facts(resolved, sizes, empty, place, estimate))
+        with phase("measuring memory"):
+            parts = growth(resolved, sizes)
+        row, state = (parts[part].entity for part in ("model", "optimizer"))
+        facts = {
+            "format": FORMAT,
+            "eans_version": __version__,
+            "sizes": asdict(sizes),
+            "recipe": _about(resolved, empty),
+            **memory(resolved, sizes, parts),
+            "seconds": _seconds(resolved, sizes, place, row, state) if estimate else None,
+        }
+    return Plan(facts)
 
 
-def _facts(recipe: Recipe, sizes: Sizes, empty: KnowledgeGraph, device: torch.device, estimate: bool) -> dict[str, Any]:
-    with phase("measuring memory"):
-        parts = growth(recipe, sizes)
+def _about(recipe: Recipe, graph: KnowledgeGraph) -> dict[str, Any]:
+    model, sampler, train = recipe.model, recipe.sampler, recipe.train
+    return {
+        "name": recipe.name,
+        "plan": plan_of_run(recipe, graph),
+        "model": model.name,
+        "dim": model.dim,
+        "sampler": sampler.name,
+        "negatives": sampler.negatives,
+        "optimizer": train.optimizer,
+        "batch_size": train.batch_size,
+        "steps": train.steps,
+    }
+
+
+def memory(recipe: Recipe, sizes: Sizes, parts: Mapping[str, Growth]) -> dict[str, Any]:
+    """Bytes: of each part, of what is there for a moment, at the peak, and of a checkpoint on disk.
+
+    Args:
+        recipe, sizes: a resolved recipe, and the sizes of the graph.
+        parts: of `eans.description.growth.growth`.
+    """
     held = {part: max(0, found.at(sizes)) for part, found in parts.items()}
-    triples, row = sizes.train + sizes.valid + sizes.test, parts["model"].entity
     query = math.ceil(SCORES * sizes.entities)
     moments = {
-        "step": round((row + 32) * int(recipe.train.batch_size) * (recipe.sampler.negatives + 2)),
+        "step": round((parts["model"].entity + 32) * int(recipe.train.batch_size) * (recipe.sampler.negatives + 2)),
         "ranking": query * max(1, min(MOST_ROWS["cpu"], recipe.evaluation.memory_mb * MEGABYTE // query)),
-        "indexing": INDEXING * triples,
+        "indexing": INDEXING * (sizes.train + sizes.valid + sizes.test),
     }
     state = sum(held[part] for part in STATE)
     return {
-        "format": FORMAT,
-        "eans_version": __version__,
-        "sizes": asdict(sizes),
-        "recipe": {
-            "name": recipe.name,
-            "plan": plan_of_run(recipe, empty),
-            "model": recipe.model.name,
-            "dim": recipe.model.dim,
-            "sampler": recipe.sampler.name,
-            "negatives": recipe.sampler.negatives,
-            "optimizer": recipe.train.optimizer,
-            "batch_size": recipe.train.batch_size,
-            "steps": recipe.train.steps,
-        },
         "bytes": {part: {**found._asdict(), "all": held[part]} for part, found in parts.items()},
         "moments": moments,
         "peak": {
@@ -137,7 +152,6 @@ def _facts(recipe: Recipe, sizes: Sizes, empty: KnowledgeGraph, device: torch.de
             "host_of_gpu": LIBRARIES + held["graph"] + held["labels"] + max(moments["indexing"], state),
         },
         "checkpoint": state,
-        "seconds": _seconds(recipe, sizes, device, row, parts["optimizer"].entity) if estimate else None,
     }
 
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import resource
 import shutil
-import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -159,8 +159,8 @@ class Planted:
         What is held out has no entity and no relation that train lacks: triples that would are put into train.
         """
         began, cpu = time.perf_counter(), time.process_time()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        part = folder.with_name(f"{folder.name}.{os.getpid()}")
+        part.mkdir(parents=True)
         files = {split: parquet.ParquetWriter(part / f"{split}.parquet", SCHEMA) for split in SPLITS}
         share, held_out = min(HELD_OUT[0], HELD_OUT[1] / self.triples), list[Ints]()
         used = np.zeros(self.entities, bool), np.zeros(self.relations, bool)

@@ -127,6 +127,7 @@ def rates(found: list[dict[str, float]], batch: int) -> dict[str, float]:
 
 def measure(given: argparse.Namespace, size: Size) -> dict[str, Any]:
     """Train, rank, and say what it took."""
+    commit = current_commit()  # of what runs, whatever becomes of the files meanwhile
     device, folder = choose_device(given.device), graph_folder(size, given.seed)
     clock, seconds, peaks = _Clock(), dict[str, float](), dict[str, float]()
 
@@ -175,7 +176,7 @@ def measure(given: argparse.Namespace, size: Size) -> dict[str, Any]:
         "graph": json.loads((folder / FACTS).read_text("utf-8")),
         "protocol": f"{PROTOCOL}; {min(given.limit, len(graph.valid))} triples",
         "valid": {"model": metrics, "planted": best.to_dict(), "frequency": frequent.to_dict()},
-        "commit": current_commit(),
+        "commit": commit,
     }
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of `Plan.facts`; grows when a key changes its meaning or goes away
 LIBRARIES = 350 * MEGABYTE  # Python, PyTorch and compiled kernels
-INDEXING = 56  # bytes that a triple takes for a moment while an index is made, besides the index
+INDEXING = 50  # bytes that a triple takes for a moment while an index is made, besides the index
 SCORES = 4.5  # bytes of a query and an entity while queries are ranked
 WHOLE_TABLE = ("adam",)  # optimizers that read and write every row of tables and state in each step
 TIMED = 400_000  # entities of the graph on which steps are timed, at most: no cache holds their rows

@@ -81,7 +81,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": (
-        "cuda_graphs", "execution", "step", "training", "costs", "baselines", "evaluation", "prediction",
+        "cuda_graphs", "execution", "step", "training", "costs", "baselines", "ranking", "evaluation", "prediction",
         "batch_prediction", "similarity", "export",
     ),
     "runs": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -48,6 +49,17 @@ def eans(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[
     """Run the real command to its end."""
     options = {"env": environment(), "timeout": 120, "capture_output": True, "text": True, **options}
     return subprocess.run([COMMAND, *map(str, arguments)], check=False, **options)
+
+
+def workers_of(group: int) -> list[int]:
+    """The processes of a process group that `multiprocessing` started for runs or trials."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (folder / "cmdline").read_bytes()
+            if b"spawn_main" in command and os.getpgid(int(folder.name)) == group:
+                found.append(int(folder.name))
+    return found
 
 
 def without_timings(record: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ ARGUMENTS = {
     "inspect_run": "path probe device progress",
     "inspect_sampler": "graph model sampler recipe limit every probe device progress dim",
     "report": "path split device progress",
-    "tune": "graph budget out methods space seeds seed device test listener progress",
+    "tune": "graph budget out methods space seeds seed device workers test listener progress",
     "Run.save": "out",
     "describe": "graph estimate device progress",
     "compare": "graph methods out seeds budget steps test device workers progress overrides",

@@ -23,10 +23,10 @@ import eans
 from eans import batch_prediction
 from eans.batch_prediction import SCHEMA, predict_many
 from eans.errors import DataError, EansError, RunError, UsageError
-from eans.evaluation import bytes_per_query
 from eans.graph import KnowledgeGraph
 from eans.models import MODELS, Model
 from eans.prediction import predict, score
+from eans.ranking import bytes_per_query
 from helpers_graphs import Meter, random_graph
 from helpers_runs import eans as command
 from helpers_runs import one_line, ring_graph

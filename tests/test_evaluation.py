@@ -22,7 +22,6 @@ from eans.evaluation import (
     Metrics,
     Ranks,
     baselines,
-    bytes_per_query,
     evaluate,
     protocol,
     rank,
@@ -31,6 +30,7 @@ from eans.evaluation import (
 from eans.graph import SIDES, KnowledgeGraph, Side, Vocabulary, column
 from eans.kernels import blocks
 from eans.models import MODELS, DistMult, Model
+from eans.ranking import bytes_per_query
 
 ALL_METRICS = {"mr", "mrr", "hits@1", "hits@3", "hits@10"}
 
@@ -42,7 +42,7 @@ class Stub(DistMult):
         super().__init__(table.shape[1], table.shape[0], 1)
         self.table = table
 
-    def scores_of_all(self, triples: Tensor, side: Side) -> Tensor:
+    def compare_all(self, triples: Tensor, side: Side) -> Tensor:
         h, r, t = triples.T
         return (self.table[r, h] if side == "tail" else self.table[r, :, t]).clone()
 

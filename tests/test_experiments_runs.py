@@ -40,7 +40,7 @@ from eans.experiments import (
     running,
 )
 from eans.experiments.display import RunsDisplay
-from eans.experiments.pool import how_it_ended
+from eans.experiments.processes import how_it_ended
 from eans.experiments.running import error_file, locked
 from eans.experiments.worker import Settings, reason, run_one
 from eans.files import FolderInUse
@@ -49,7 +49,7 @@ from eans.run import Run
 from eans.runs import RunFolder
 from eans.signals import StopRequests
 from helpers_paper import TINY, keep
-from helpers_runs import environment, ring_graph, write_graph
+from helpers_runs import environment, ring_graph, workers_of, write_graph
 
 EANS = Experiment("wordnet-core/transe/eans", TINY)
 FIELDS = {
@@ -411,17 +411,6 @@ def study(folder: Path, *overrides: str, seeds: int = 1, workers: int = 1) -> It
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-
-
-def workers_of(group: int) -> list[int]:
-    """The processes of a process group that `multiprocessing` started for runs."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            command = (folder / "cmdline").read_bytes()
-            if b"spawn_main" in command and os.getpgid(int(folder.name)) == group:
-                found.append(int(folder.name))
-    return found
 
 
 def wait_for(process: subprocess.Popen[str], there: Any) -> None:

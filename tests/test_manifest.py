@@ -7,8 +7,9 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -349,15 +350,25 @@ def test_killed_while_a_file_is_replaced(writes: int, copy: Path, monkeypatch: p
 
 def _fail_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
-    real = manifest.atomic_write
+    real_write, real_file = manifest.atomic_write, manifest.atomic_file
 
-    def write(path: Path, content: bytes) -> None:
-        real(path, content)
+    def count(path: Path) -> None:
         done.append(path)
         if len(done) == writes:
             raise KeyboardInterrupt
 
+    def write(path: Path, content: bytes) -> None:
+        real_write(path, content)
+        count(path)
+
+    @contextmanager
+    def file(path: Path) -> Iterator[BinaryIO]:
+        with real_file(path) as opened:
+            yield opened
+        count(path)
+
     monkeypatch.setattr(manifest, "atomic_write", write)
+    monkeypatch.setattr(manifest, "atomic_file", file)
 
 
 def test_a_reader_beside_a_run_that_goes_on(copy: Path) -> None:

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from eans import kernels, ordering
+from eans.kernels import blocks
+from eans.kernels.blocks import all_finite
 from eans.kernels.kmeans import reference
-from eans.ordering import chain, kmeans, order, seed_centroids
+from eans.ordering import can_be_ordered, chain, kmeans, order, seed_centroids
+from helpers_graphs import Meter
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -304,3 +307,68 @@ def test_seeding_reads_a_sample_of_many_points(monkeypatch):
     seeds = seed_centroids(points, 3, seeded())
     assert seeds.shape == (3, 3)
     assert all((points == seed).all(1).any() for seed in seeds)
+
+
+# --- fitted on a sample -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [50, 400, 1999])
+def test_every_point_gets_the_nearest_centroid_of_the_sample(size: int) -> None:
+    points = normal(2000, 4)
+    labels, centroids = kmeans(points, 9, seeded(), fit_points=size)
+    assert gap_to_nearest(points, labels, centroids) <= 1e-12
+    whole = inertia(points, *kmeans(points, 9, seeded()))
+    assert inertia(points, labels, centroids) <= 1.4 * whole
+
+
+@pytest.mark.parametrize("size", [0, 2000, 10**9])
+def test_a_sample_that_is_none(size: int) -> None:
+    points = normal(2000, 4)
+    for found, expected in zip(kmeans(points, 9, seeded(), fit_points=size), kmeans(points, 9, seeded()), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_sample_has_a_point_for_every_cluster() -> None:
+    points = normal(40)
+    assert len(kmeans(points, 30, seeded(), fit_points=3)[0].unique()) == 30
+
+
+@given(st.integers(1, 60), st.integers(0, 9))
+def test_a_sample_spreads_over_the_points(size: int, seed: int) -> None:
+    points = torch.arange(60.0)[:, None]
+    chosen = ordering._sample(points, size, seeded(seed))[:, 0].tolist()
+    assert all(place * 60 // size <= point < (place + 1) * 60 // size for place, point in enumerate(chosen))
+
+
+def test_only_a_sample_is_iterated_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    nearest = kernels.nearest
+    monkeypatch.setattr(
+        kernels, "nearest", lambda points, centroids: seen.append(len(points)) or nearest(points, centroids)
+    )
+    kmeans(normal(3000), 5, seeded(), fit_points=100)
+    assert seen.count(3000) == 1
+    assert set(seen) == {100, 3000}
+
+
+# --- soundness ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", [0, 499_999])
+def test_what_is_not_finite_is_found_without_a_copy(bad: float, where: int) -> None:
+    tensors = [torch.zeros(5000, 100), torch.empty(0, 3), torch.tensor(3), torch.tensor(1.0)]
+    with Meter() as meter:
+        assert all_finite(tensors)
+        assert can_be_ordered(tensors[0])
+    assert meter.largest <= blocks.BLOCK_ELEMENTS["cpu"]
+    tensors[0].view(-1)[where] = bad
+    assert not all_finite(tensors)
+    assert not can_be_ordered(tensors[0])
+    assert all_finite([])
+
+
+def test_squares_that_overflow_cannot_be_ordered() -> None:
+    points = torch.full((3, 2), 1e19)
+    assert not can_be_ordered(points)
+    assert all_finite([points])

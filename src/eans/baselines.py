@@ -6,13 +6,14 @@ Most of their scores are 0, so that most ranks are decided by how ties count.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from eans.graph import HEAD, RELATION, SIDES, TAIL, KnowledgeGraph, Side, column, opposite
+from eans.models.base import Scorer
 from eans.relation_patterns import HALF, overlaps_in_train
 from eans.triple_index import ragged
 
@@ -23,14 +24,19 @@ MOST_RULES = 8  # of a relation: the surest ones
 PER_ENTITY = 5
 
 
-class Baseline(Protocol):
+class Baseline(ABC):
     """Scores of all entities as answers, as `eans.evaluation` ranks them."""
 
-    def scores(self, triples: Tensor, side: Side) -> Tensor:
-        """Scores of every entity in the place of `side`: int64 ``[B, 3]`` -> float32 ``[B, E]``."""
+    @abstractmethod
+    def scores(self, triples: Tensor, side: Side, entities: range | None = None) -> Tensor:
+        """Scores of a range of entities, or of all, in the place of `side`: int64 ``[B, 3]`` -> float32 ``[B, e]``."""
+
+    def scorer(self, triples: Tensor, side: Side) -> Scorer:
+        """As that of a model."""
+        return lambda rows, entities: self.scores(triples[rows], side, range(entities.start, entities.stop))
 
 
-class Frequency:
+class Frequency(Baseline):
     """An answer scores how many training triples have it with this relation, on this side."""
 
     def __init__(self, graph: KnowledgeGraph, device: torch.device | str = "cpu") -> None:
@@ -46,19 +52,22 @@ class Frequency:
             self.entities[side] = (found % graph.num_entities).to(device)
             self.counts[side] = counts.float().to(device)
 
-    def scores(self, triples: Tensor, side: Side) -> Tensor:
+    def scores(self, triples: Tensor, side: Side, entities: range | None = None) -> Tensor:
         """See `Baseline`."""
+        wanted = range(self.num_entities) if entities is None else entities
         relations, row_of = torch.unique(triples[:, RELATION], return_inverse=True)
         start = self.first[side][relations]
         size = self.first[side][relations + 1] - start
         rows, offset = ragged(size)
         place = start[rows] + offset
-        table = torch.zeros(len(relations), self.num_entities, device=triples.device)
-        table[rows, self.entities[side][place]] = self.counts[side][place]
+        columns = self.entities[side][place] - wanted.start
+        here = (columns >= 0) & (columns < len(wanted))
+        table = torch.zeros(len(relations), len(wanted), device=triples.device)
+        table[rows[here], columns[here]] = self.counts[side][place[here]]
         return table[row_of]
 
 
-class InverseRule:
+class InverseRule(Baseline):
     """An answer scores how sure the rule is that leads to it: inverse, symmetric or near-duplicate relations in train.
 
     A rule "(x, b, y) implies (x, a, y)", or (y, a, x), is as sure as the share of the training triples of b for which
@@ -84,19 +93,21 @@ class InverseRule:
                 share[place, implied], body[place, implied], reverse[place, implied] = rule
         self.share, self.body, self.reverse = share.to(device), body.to(device), reverse.to(device)
 
-    def scores(self, triples: Tensor, side: Side) -> Tensor:
+    def scores(self, triples: Tensor, side: Side, entities: range | None = None) -> Tensor:
         """See `Baseline`."""
+        wanted = range(self.num_entities) if entities is None else entities
         relation = triples[:, RELATION]
-        scores = torch.zeros(len(triples), self.num_entities, device=triples.device)
+        scores = torch.zeros(len(triples), len(wanted), device=triples.device)
         for share, body, reverse in zip(self.share, self.body, self.reverse, strict=True):
             for exchanged in (False, True):
                 asked = torch.nonzero((share[relation] > 0) & (reverse[relation] == exchanged)).flatten()
                 queries = triples[asked]
                 queries = queries[:, [TAIL, RELATION, HEAD]] if exchanged else queries.clone()
                 queries[:, RELATION] = body[relation[asked]]
-                rows, entities = self.known.answers(queries, opposite(side) if exchanged else side)
-                places = asked[rows] * self.num_entities + entities
-                scores.view(-1).scatter_reduce_(0, places, share[relation[asked[rows]]], "amax")
+                rows, answers = self.known.answers(queries, opposite(side) if exchanged else side)
+                here = (answers >= wanted.start) & (answers < wanted.stop)
+                rows, answers = asked[rows[here]], answers[here] - wanted.start
+                scores.view(-1).scatter_reduce_(0, rows * len(wanted) + answers, share[relation[rows]], "amax")
         return scores
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from eans import kernels
 from eans.arguments import choice, flag, optional_text, whole
 from eans.errors import RunError
-from eans.evaluation import DEFAULT_MEMORY, MOST_ROWS, bytes_per_query
 from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph, Side
 from eans.models import Model
 from eans.models.arguments import require_graph
@@ -24,6 +23,7 @@ from eans.phases import told_to
 from eans.prediction import KNOWN, Known
 from eans.progress import Display, Told
 from eans.queries import Block, Queries, QueryTable
+from eans.ranking import DEFAULT_MEMORY, Cost, Tiling, best
 from eans.table_files import TEXT, table_writer
 
 SCHEMA = pa.schema(
@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 )
 # Queries that are answered and written together: so many, or fewer where they have more answers than this.
 MOST_QUERIES, MOST_ANSWERS = 1 << 16, 1 << 20
-PER_ANSWER = 16  # bytes of an answer's score and id, and of a copy
+PER_ANSWER = 48  # bytes of an answer's score and id, those of a tile's, and what merging both takes
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def predict_many(
         out: file to write the answers to, of a kind as its ending says, or ``-`` for standard output; None: to memory.
         skip_unknown: leave out queries with labels that the graph does not have, and count them; otherwise an error.
         format: of standard output: ``"csv"`` (also if empty), ``"tsv"`` or ``"jsonl"``.
-        memory: bound in bytes on the working memory for scores. One query's are the least it can do.
+        memory: bound in bytes on the working memory for scores. Those of one query with a few thousand entities are
+            the least it can do.
         progress: True: a bar on a terminal or in a notebook, otherwise a line now and then on standard error; False:
             nothing; or what to call with (queries done, queries in all, 0 where nobody knows).
     """
@@ -118,8 +119,9 @@ class _Answering:
         self.device = model.entity.device
         self.index = graph.known.to(self.device)
         self.k = k
-        rows = memory // (bytes_per_query(model) + PER_ANSWER * min(k, graph.num_entities))
-        self.rows = max(1, min(MOST_ROWS.get(self.device.type, 1024), rows))
+        query, pair = Cost.of(model)
+        cost = Cost(query + PER_ANSWER * min(k, graph.num_entities), pair)
+        self.tiling = Tiling.of(memory, cost, range(graph.num_entities), self.device)
         per_pair = max(model.relation.shape[1], model.entity.shape[1], model.layer_numbers, 1)
         self.pairs = max(1, memory // (16 * per_pair * graph.num_relations))
 
@@ -131,10 +133,10 @@ class _Answering:
         for column in (HEAD, RELATION, TAIL):
             rows = torch.nonzero(block.triples[:, column] < 0).flatten()
             if len(rows):
-                best = self._best(block.triples[rows], column, _from(told, done))
+                values, answers = self._best(block.triples[rows], column, _from(told, done))
                 done += len(rows)
-                scores[rows, : best.scores.shape[1]] = best.scores.float()
-                found[rows, : best.scores.shape[1]] = best.entities
+                scores[rows, : values.shape[1]] = values.float()
+                found[rows, : values.shape[1]] = answers
         query, place = torch.nonzero(found >= 0).unbind(1)
         asked = block.triples[query]
         triples = torch.where(asked < 0, found[query, place][:, None], asked)
@@ -145,8 +147,11 @@ class _Answering:
         columns = [block.numbers[query].numpy(), ranks, *labels, scores[query, place].numpy(), known.numpy()]
         return pa.table(columns, schema=SCHEMA)
 
-    def _best(self, triples: Tensor, column: int, told: Callable[[int], None]) -> kernels.Best:
-        """Of queries ``[n, 3]`` that all ask for one column. Equal ones are answered once."""
+    def _best(self, triples: Tensor, column: int, told: Callable[[int], None]) -> tuple[Tensor, Tensor]:
+        """Scores and answers ``[n, k]`` of queries ``[n, 3]`` that all ask for one column, on the CPU.
+
+        Equal ones are answered once.
+        """
         given = [0, 1, 2]
         given.remove(column)
         left, right = triples[:, given].unbind(1)
@@ -154,23 +159,29 @@ class _Answering:
             left * max(self.graph.num_entities, self.graph.num_relations) + right, return_inverse=True
         )
         first = torch.empty(int(place.max()) + 1, dtype=torch.int64).scatter_(0, place, torch.arange(len(place)))
-        parts, rows = [], self.pairs if column == RELATION else self.rows
+        rows = self.pairs if column == RELATION else self.tiling.rows
+        count = self.graph.num_relations if column == RELATION else self.graph.num_entities
+        shape = len(first), min(self.k, count)
+        # Made before the scores: between those of two batches, what stays would keep the space of the first from the
+        # second, and memory would grow with the number of batches.
+        scores = torch.empty(shape, dtype=self.model.entity.dtype)
+        found, done = torch.empty(shape, dtype=torch.int64), 0
         for batch in torch.split(triples[first].to(self.device), rows):
-            best = self._of_relations(batch) if column == RELATION else self._of_entities(batch, column)
-            if bool(best.nan.any()):
+            answers = self._of_relations(batch) if column == RELATION else self._of_entities(batch, column)
+            if bool(answers.nan.any()):
                 raise RunError("the model scores NaN, so nothing can be predicted; its training has diverged")
-            parts.append([part.cpu() for part in best])
-            told(min(len(parts) * rows, len(first)))
-        return kernels.Best(*(torch.cat(part)[place] for part in zip(*parts, strict=True)))
+            here = slice(done, done + len(batch))
+            scores[here], found[here] = answers.scores, answers.entities
+            done = here.stop
+            told(done)
+        return scores[place], found[place]
 
     def _of_entities(self, triples: Tensor, column: int) -> kernels.Best:
         side: Side = "head" if column == HEAD else "tail"
-        triples = triples.clamp(min=0)
-        scores = self.model.scores_of_all(triples, side)
+        triples, count = triples.clamp(min=0), self.graph.num_entities
         start, stop = self.index.run(triples, side)
-        return kernels.best(
-            scores, min(self.k, scores.shape[1]), self.index.keys[side], start, stop if self.filtered else start
-        )
+        answers = self.index.keys[side], start, stop if self.filtered else start
+        return best(self.model.scorer(triples, side), min(self.k, count), answers, count, self.tiling.tiles)
 
     def _of_relations(self, triples: Tensor) -> kernels.Best:
         scores = self.model.score_relations(triples[:, HEAD], triples[:, TAIL])

@@ -1,8 +1,7 @@
 """Filtered link-prediction ranking over all entities and all triples of a split, and the metrics made from it.
 
 Protocol: for each triple and each side, every entity is a candidate; other candidates that form a known triple (train,
-valid or test) are left out; entities that train never saw stay in. The true entity's score is read from the same
-tensor that it is ranked against, so no rounding difference can move it.
+valid or test) are left out; entities that train never saw stay in. How they are counted: `eans.ranking`.
 """
 
 from __future__ import annotations
@@ -21,24 +20,19 @@ from eans.arguments import choice, described, several, whole
 from eans.baselines import BASELINES
 from eans.baselines import PER_ENTITY as PER_BASELINE
 from eans.errors import RunError, UsageError
-from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, TripleIndex, column
+from eans.graph import HEAD, RELATION, SIDES, SPLITS, TAIL, KnowledgeGraph, Side, Split, column
 from eans.models import Model
 from eans.models.arguments import require_graph
+from eans.models.base import Scorer
 from eans.progress import Told, of_one, one_of, shown
+from eans.ranking import DEFAULT_MEMORY, Asked, Cost, Tiling, count
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 TIES: tuple[Ties, ...] = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 10)
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N", "unseen")
-DEFAULT_MEMORY = 512 * 2**20
-# Numbers that a block needs per query and entity, and per query and column of the entity table: the scores and a little
-# for what counting takes; the rows that a query is made of and what lies between. A relation row that is longer than
-# the entity's (a matrix) is read besides, and layers hold what they say.
-PER_ENTITY, PER_COLUMN, PER_EXCESS, PER_LAYER_NUMBER = 1.125, 8, 1.25, 1.125
 # By how many training triples an answer has: from each of these numbers up to the next.
 DEGREES = (0, 1, 4, 16, 64, 256, 1024, 4096)
-# Most rows of a block. On a CPU a block's queries should stay in cache; a GPU wants few launches of many programs.
-MOST_ROWS = {"cpu": 1024, "cuda": 8192}
 
 
 @dataclass(frozen=True)
@@ -178,44 +172,48 @@ def rank(
         graph: supplies the triples and the filter.
         split: which triples to rank.
         limit: rank only this many triples, spread evenly over the split; 0 for all.
-        memory: bound in bytes on the working memory. One row of scores is the least it can do.
+        memory: bound in bytes on the working memory, whatever the number of entities. The scores of one query with
+            a few thousand entities are the least it can do.
         progress: what to call with (queries done, queries in all); or True or False, as for `evaluate`.
     """
     require_graph(model, graph)
-    limit, rows = whole("limit", limit), whole("memory", memory) // bytes_per_query(model)
+    limit, memory, device = whole("limit", limit), whole("memory", memory), model.entity.device
+    tiling = Tiling.of(memory, Cost.of(model), range(model.num_entities), device)
     with shown(of_one(progress), "ranking ") as report:
         told = one_of(report, choice("split", split, SPLITS))
-        return _rank(model.scores_of_all, graph, split, limit, model.entity.device, rows, told)
+        return _rank(model.scorer, graph, split, limit, device, tiling, told)
 
 
 def _rank(
-    scores: Callable[[Tensor, Side], Tensor],
+    scorer: Callable[[Tensor, Side], Scorer],
     graph: KnowledgeGraph,
     split: Split,
     limit: int,
     device: torch.device,
-    rows: int,
+    tiling: Tiling,
     progress: Told | None,
 ) -> Ranks:
-    """`rank` by any `scores`: a function of triples ``[B, 3]`` and a side, which gives ``[B, E]``; `rows` at a time."""
+    """`rank` by anything that makes a scorer of triples ``[B, 3]`` and a side."""
     triples = graph.split(split)
     if limit and limit < len(triples):
         triples = triples[torch.linspace(0, len(triples) - 1, limit, dtype=torch.float64).long()]
-    queries, known = triples.to(device), graph.known.to(device)
-    block_size = max(1, min(MOST_ROWS.get(device.type, 1024), rows))
-    counts: dict[Side, kernels.Counts] = {}
+    known = graph.known.to(device)
+    # Made before the scores: between those of two blocks, what stays would keep the space of the first from the second.
+    counts = {side: kernels.Counts(*torch.empty(3, len(triples), dtype=torch.int64, device=device)) for side in SIDES}
     done = 0
     for side in SIDES:
-        blocks = []
-        for batch in torch.split(queries, block_size):
-            blocks.append(_count_block(scores(batch, side), batch, side, known))
+        for start, batch in enumerate(torch.split(triples, tiling.rows)):
+            asked = Asked.of(batch, side, known)
+            found = count(scorer(asked.triples, side), asked, tiling.tiles)
+            for whole_split, part in zip(counts[side], found, strict=True):
+                whole_split[start * tiling.rows :][: len(batch)] = part
             done += len(batch)
             # Looking at a result waits for the device. The first block shows early whether a model is of any use.
             if progress is not None or done == len(batch):
-                _require_no_nan(blocks[-1])
+                _require_no_nan(found)
             if progress is not None and done:
                 progress(done, 2 * len(triples))
-        counts[side] = kernels.Counts(*(torch.cat(parts).cpu() for parts in zip(*blocks, strict=True)))
+        counts[side] = kernels.Counts(*(part.cpu() for part in counts[side]))
         _require_no_nan(counts[side])
     greater = {side: counts[side].greater for side in SIDES}
     return Ranks(graph, split, triples, greater, {side: counts[side].equal for side in SIDES})
@@ -241,27 +239,13 @@ def baselines(
     """
     kept = _BASELINES.setdefault(graph, {})
     if (split, ties, limit) not in kept:
-        rows, place = memory // (8 * PER_BASELINE * graph.num_entities), torch.device(device)
+        place = torch.device(device)
+        tiling = Tiling.of(memory, Cost(0, 8 * PER_BASELINE), range(graph.num_entities), place)
         kept[split, ties, limit] = {
-            name: _rank(make(graph, place).scores, graph, split, limit, place, rows, None).summary(ties)
+            name: _rank(make(graph, place).scorer, graph, split, limit, place, tiling, None).summary(ties)
             for name, make in BASELINES.items()
         }
     return kept[split, ties, limit]
-
-
-def bytes_per_query(model: Model) -> int:
-    """Working memory of `rank` for each query of a block."""
-    num_entities, columns = model.entity.shape
-    # Models that are not fused read each relation once and not for every query.
-    excess = max(0, model.relation.shape[1] - columns) if model.fused else 0
-    numbers = PER_ENTITY * num_entities + PER_COLUMN * columns + PER_EXCESS * excess
-    return model.entity.element_size() * int(numbers + PER_LAYER_NUMBER * model.layer_numbers)
-
-
-def _count_block(scores: Tensor, triples: Tensor, side: Side, known: TripleIndex) -> kernels.Counts:
-    """Candidates that beat or tie the truth, for triples ``[B, 3]`` and scores ``[B, E]``; nothing waits for a GPU."""
-    start, stop = known.run(triples, side)
-    return kernels.count_better(scores, triples[:, column(side)], known.keys[side], start, stop)
 
 
 def _require_no_nan(counts: kernels.Counts) -> None:

@@ -127,13 +127,13 @@ class Lifecycle:
             self.store.load_best(self.model)
             return self._metrics_of("valid"), progress.best_step
         # A sample of the valid triples says little about small differences; where they all do not agree, the last stay.
-        last = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+        self.store.keep_last(self.model)
         of_last = self._metrics_of("valid")
         self.store.load_best(self.model)
         of_best = self._metrics_of("valid")
         if of_best["valid"]["both"]["mrr"] > of_last["valid"]["both"]["mrr"]:
             return of_best, progress.best_step
-        self.model.load_state_dict(last)
+        self.store.load_last(self.model)
         return of_last, last_step
 
 

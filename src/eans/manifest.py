@@ -4,7 +4,8 @@ The manifest has one of its own entries too, so that damage to it is not taken f
 it, of an earlier version, is taken as it is.
 
 A file is replaced in three steps: the manifest names the new content beside the old, the file is replaced, the manifest
-names the new content alone. A process that is killed in between leaves a file with one of the two contents.
+names the new content alone. A process that is killed in between leaves a file with one of the two contents. Before that
+the new content is written beside the old, and its sum taken on the way.
 
 ``EANS_VERIFY=0`` reads without checking.
 """
@@ -15,13 +16,14 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from eans.errors import EansWarning, RunError
-from eans.files import atomic_write, cannot_read
+from eans.files import atomic_file, atomic_write, cannot_read
 
 FORMAT = "1"
 NAME = "manifest.json"
@@ -40,6 +42,23 @@ class Content:
     @classmethod
     def of(cls, content: bytes) -> Content:
         return cls(hashlib.sha256(content).hexdigest(), len(content))
+
+    @classmethod
+    def of_file(cls, file: BinaryIO) -> Content:
+        """Of a file from where it stands to its end, without keeping it in memory."""
+        start = file.tell()
+        digest = hashlib.file_digest(cast(Any, file), "sha256")
+        return cls(digest.hexdigest(), file.tell() - start)
+
+    @classmethod
+    def written(cls, blocks: Iterable[bytes | memoryview], file: BinaryIO) -> Content:
+        """Write the blocks of a content to a file."""
+        digest, length = hashlib.sha256(), 0
+        for block in blocks:
+            file.write(block)
+            digest.update(block)
+            length += len(block)
+        return cls(digest.hexdigest(), length)
 
 
 @dataclass(frozen=True)
@@ -127,13 +146,58 @@ class Manifest:
             raise self.missing(path) from error
         except OSError as error:
             raise cannot_read(path, error) from error
-        raise RunError(f"{path} is damaged: its SHA-256 is not that in {NAME}; {self.advised(path)}")
+        raise self._wrong(path)
 
-    def _is_right(self, path: Path, content: bytes) -> bool:
+    @contextmanager
+    def opened(self, path: Path) -> Iterator[BinaryIO]:
+        """A file of the folder at its beginning, checked like the content by `read` but never as a whole in memory.
+
+        What a run that goes on puts into its place meanwhile is another file.
+        """
+        try:
+            with self._opened(path) as file:
+                yield file
+        except FileNotFoundError as error:
+            raise self.missing(path) from error
+        except OSError as error:
+            raise cannot_read(path, error) from error
+
+    def _opened(self, path: Path) -> BinaryIO:
+        for _ in range(ATTEMPTS):
+            file = path.open("rb")
+            try:
+                content = Content.of_file(file) if self._checks() else None
+                if content is None or self._lists(path, content):
+                    file.seek(0)
+                    return file
+                self._entries = None
+                if self._lists(path, content):
+                    file.seek(0)
+                    return file
+            except BaseException:
+                file.close()
+                raise
+            file.close()
+        raise self._wrong(path)
+
+    def _wrong(self, path: Path) -> RunError:
+        return RunError(f"{path} is damaged: its SHA-256 is not that in {NAME}; {self.advised(path)}")
+
+    def _checks(self) -> bool:
+        """Is there anything to check by?"""
         if os.environ.get("EANS_VERIFY") == "0":
-            return True
+            return False
         if not self.file.is_file():
             self._warn()
+            return False
+        return True
+
+    def _lists(self, path: Path, content: Content) -> bool:
+        entry = self.entries.get(path.name)
+        return entry is None or content in entry.contents
+
+    def _is_right(self, path: Path, content: bytes) -> bool:
+        if not self._checks():
             return True
         entry = self.entries.get(path.name)
         return entry is None or entry.allows(content, growing=path == self._log and not self._last.is_file())
@@ -160,12 +224,12 @@ class Manifest:
         entry = self.entries.get(path.name) if os.environ.get("EANS_VERIFY") != "0" else None
         return entry is not None and not entry.may_be_missing and not path.exists()
 
-    def write(self, path: Path, content: bytes) -> None:
-        """Replace a file of the folder in one step, and renew the entry of the log."""
-        new = Content.of(content)
-        old = self.entries.get(path.name)
-        self._save({path.name: Entry((new, *(old.contents[:1] if old is not None else ())), replacing=True)})
-        atomic_write(path, content)
+    def write(self, path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
+        """Replace a file of the folder in one step, and renew the entry of the log. The content may come in blocks."""
+        with atomic_file(path) as file:
+            new = Content.written((content,) if isinstance(content, bytes) else content, file)
+            old = self.entries.get(path.name)
+            self._save({path.name: Entry((new, *(old.contents[:1] if old is not None else ())), replacing=True)})
         renewed = {path.name: Entry((new,))}
         if self._log.is_file():
             with self._log.open("rb") as log:
@@ -198,11 +262,18 @@ class Manifest:
             path = self.folder / name
             try:
                 if path.exists() or not entry.may_be_missing:
-                    self.read(path)
+                    self._check_file(path)
                 found[name] = ""
             except RunError as error:
                 found[name] = str(error)
         return found
+
+    def _check_file(self, path: Path) -> None:
+        if path == self._log:  # to which lines may have been added
+            self.read(path)
+            return
+        with self.opened(path):
+            pass
 
 
 def check_format(number: object, path: Path) -> None:

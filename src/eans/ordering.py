@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from eans import kernels
+from eans.kernels.blocks import blocks
 
 # Seeding looks at a sample of this many points per centroid: enough for good seeds, and constant in |E|.
 SEEDING_POINTS = 256
@@ -52,12 +53,28 @@ def _restart_empty(centroids: Tensor, sizes: Tensor, points: Tensor, distances: 
     return torch.where(empty[:, None], points[farthest[turn]], centroids)
 
 
+def can_be_ordered(points: Tensor) -> bool:
+    """Is the sum of all squares finite, as distances then are? No copy of the points ``[E, F]`` is made."""
+    total = points.new_zeros(())
+    for block in blocks(len(points), points.shape[1], points.device):
+        total += points[block].square().sum()
+    return bool(torch.isfinite(total))
+
+
+def _sample(points: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """A random one of each of `size` stretches of the points ``[E, F]``, which are equally long: ``[size, F]``."""
+    bounds = torch.arange(size + 1, device=points.device) * len(points) // size
+    shares = torch.rand(size, generator=generator, device=points.device, dtype=torch.float64)
+    return points[bounds[:-1] + (shares * bounds.diff()).long()]
+
+
 def kmeans(
     points: Tensor,
     k: int,
     generator: torch.Generator,
     centroids: Tensor | None = None,
     iterations: int = 25,
+    fit_points: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Lloyd's algorithm.
 
@@ -70,12 +87,17 @@ def kmeans(
         generator: for the seeds; on the device of `points`.
         centroids: ``[k, F]`` to start from (warm start) instead of fresh seeds.
         iterations: at most this many; it stops earlier once no label changes.
+        fit_points: find the centroids for a sample of so many points, and at least k; 0 for all.
 
     Returns:
         labels int64 ``[E]`` and centroids ``[k, F]``.
     """
     if not 1 <= k <= len(points):
         raise ValueError(f"k must lie in 1..{len(points)}, got {k}")
+    if fit_points and max(fit_points, k) < len(points):
+        sample = _sample(points, max(fit_points, k), generator)
+        _, centroids = kmeans(sample, k, generator, centroids, iterations)
+        return kernels.nearest(points, centroids)[0], centroids
     if centroids is None:
         centroids = seed_centroids(points, k, generator)
     look_every = LOOK_EVERY.get(points.device.type, 1)

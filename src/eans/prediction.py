@@ -12,14 +12,17 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from eans import kernels
 from eans.arguments import choice, whole
 from eans.errors import RunError, UsageError
-from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph
+from eans.graph import HEAD, RELATION, TAIL, KnowledgeGraph, Side
 from eans.labelled import Triples
 from eans.models import Model
 from eans.models.arguments import require_graph
 from eans.models.base import RELATION_NUMBERS
+from eans.ranking import DEFAULT_MEMORY, Cost, Tiling, best
 
 Known = Literal["filter", "mark"]
 KNOWN: tuple[Known, ...] = ("filter", "mark")
@@ -128,29 +131,44 @@ def predict(
         if label is not None:
             query[0, columns[name]] = vocabularies[name].id(label)
     (target,) = missing
-    device = model.entity.device
     if target == "relation":
-        scores = model.score_relations(query[:, HEAD].to(device), query[:, TAIL].to(device))[0]
+        found = _best_relations(model, graph, query, k, known == "filter")
     else:
-        scores = model.scores_of_all(query.to(device), "head" if target == "head" else "tail")[0]
-    completed = query.repeat(len(scores), 1)
-    completed[:, columns[target]] = torch.arange(len(scores))
-    is_known = graph.known.contains(completed)
-    scores = scores.cpu()
-    if bool(torch.isnan(scores).any()):
+        found = _best_entities(model, graph, query, "head" if target == "head" else "tail", k, known == "filter")
+    if bool(found.nan):
         raise RunError("the model scores NaN, so nothing can be predicted; its training has diverged")
-    if known == "filter":
-        scores = scores.masked_fill(is_known, -torch.inf)
-    best = torch.topk(scores, min(k, len(scores)))
+    here = found.entities[0].cpu() >= 0  # fewer than k unknown completions may exist
+    completed = query.repeat(int(here.sum()), 1)
+    completed[:, columns[target]] = found.entities[0].cpu()[here]
     rows = []
-    for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-        if known == "filter" and is_known[index]:
-            break  # fewer than k unknown completions exist
-        h, r, t = completed[index].tolist()
-        labels = graph.entities[h], graph.relations[r], graph.entities[t]
-        rows.append(Prediction(*labels, score, bool(is_known[index])))
+    scores, marks = found.scores[0].cpu()[here], graph.known.contains(completed)
+    for (h, r, t), score, is_known in zip(completed.tolist(), scores.tolist(), marks.tolist(), strict=True):
+        rows.append(Prediction(graph.entities[h], graph.relations[r], graph.entities[t], score, is_known))
     entities, relations = {label for row in rows for label in (row.head, row.tail)}, {row.relation for row in rows}
     return Predictions(target, tuple(rows), graph.names_of(entities, relations))
+
+
+def _best_entities(
+    model: Model, graph: KnowledgeGraph, query: Tensor, side: Side, k: int, filtered: bool
+) -> kernels.Best:
+    """The k best entities in the `side` of one query ``[1, 3]``."""
+    device, count = model.entity.device, graph.num_entities
+    start, stop = graph.known.run(query, side)
+    known = graph.known.keys[side][int(start) : int(stop)].to(device)
+    answers = known, torch.zeros_like(start, device=device), (stop - start if filtered else start - start).to(device)
+    tiling = Tiling.of(DEFAULT_MEMORY, Cost.of(model), range(count), device)
+    return best(model.scorer(query.to(device), side), min(k, count), answers, count, tiling.tiles)
+
+
+def _best_relations(model: Model, graph: KnowledgeGraph, query: Tensor, k: int, filtered: bool) -> kernels.Best:
+    """The k best relations of one query ``[1, 3]``."""
+    device = model.entity.device
+    scores = model.score_relations(query[:, HEAD].to(device), query[:, TAIL].to(device))
+    completed = query.repeat(scores.shape[1], 1)
+    completed[:, RELATION] = torch.arange(len(completed))
+    known = torch.nonzero(graph.known.contains(completed) & filtered).flatten().to(device)
+    start = torch.zeros(1, dtype=torch.int64, device=device)
+    return kernels.best(scores, min(k, len(completed)), known, start, start + len(known))
 
 
 def score(model: Model, graph: KnowledgeGraph, triples: Triples, unknown: Unknown = "error") -> NDArray[np.float32]:

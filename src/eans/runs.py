@@ -38,7 +38,14 @@ from eans.recipes.build import build_model
 from eans.run_shapes import of_metrics, of_record
 from eans.shapes import lacking
 from eans.stores import Progress
-from eans.tensor_files import graph_from_bytes, graph_to_bytes, read_metadata, tensors_from_bytes, tensors_to_bytes
+from eans.tensor_files import (
+    StoredTensors,
+    graph_from_bytes,
+    graph_to_bytes,
+    load_module,
+    read_metadata,
+    tensor_blocks,
+)
 from eans.training import Trainer
 
 # Sections whose keys may say "auto" in a recipe, and have values in that of a run.
@@ -179,15 +186,13 @@ class RunFolder:
 
     def _load_weights(self, model: Model, file: Path, prefix: str = "") -> None:
         """Fill the model's tables from those tensors of a file whose names have the prefix."""
-        tensors, metadata = self._read_tensors(file)
-        self._require_fit(file, metadata, model)
-        try:
-            model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-        except RuntimeError as error:
-            raise self._misfit(file) from error
-
-    def _read_tensors(self, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-        return tensors_from_bytes(self.manifest.read(file), file)
+        with self.manifest.opened(file) as opened:
+            tensors = StoredTensors(opened, file)
+            self._require_fit(file, tensors.metadata, model)
+            try:
+                load_module(model, tensors, prefix)
+            except RuntimeError as error:
+                raise self._misfit(file) from error
 
     def _require_fit(self, file: Path, metadata: dict[str, str], model: Model) -> None:
         """Raise if weights were kept with another model or other names than the recipe and the graph have."""
@@ -216,17 +221,18 @@ class RunFolder:
 
     def _write_tensors(self, file: Path, tensors: dict[str, Tensor], metadata: dict[str, str], model: Model) -> None:
         about = {**self._about, "vocabulary": model.vocabulary}
-        self.manifest.write(file, tensors_to_bytes(tensors, about | metadata))
+        self.manifest.write(file, tensor_blocks(tensors, about | metadata))
 
     def load_state(self, trainer: Trainer) -> Progress:
         """Bring the trainer to where the checkpoint left it; nothing in the folder changes."""
-        tensors, metadata = self._read_tensors(self.checkpoint_file)
-        self._require_fit(self.checkpoint_file, metadata, trainer.model)
-        try:
-            trainer.load_state(tensors, json.loads(metadata["trainer"]))
-            return Progress(**json.loads(metadata["progress"]))
-        except (AttributeError, KeyError, ValueError, TypeError, RuntimeError) as error:
-            raise self._misfit(self.checkpoint_file) from error
+        with self.manifest.opened(self.checkpoint_file) as opened:
+            tensors = StoredTensors(opened, self.checkpoint_file)
+            self._require_fit(self.checkpoint_file, tensors.metadata, trainer.model)
+            try:
+                trainer.load_state(tensors, json.loads(tensors.metadata["trainer"]))
+                return Progress(**json.loads(tensors.metadata["progress"]))
+            except (AttributeError, KeyError, ValueError, TypeError, RuntimeError) as error:
+                raise self._misfit(self.checkpoint_file) from error
 
     def load_checkpoint(self, trainer: Trainer) -> Progress:
         """Continue from the checkpoint, its log cut off behind it; a run without one starts from the beginning."""
@@ -271,6 +277,13 @@ class RunFolder:
     def load_best(self, model: Model) -> None:
         """Put the best validated weights into the model."""
         self._load_weights(model, self.best_file)
+
+    def keep_last(self, model: Model) -> None:
+        """The checkpoint has them."""
+
+    def load_last(self, model: Model) -> None:
+        """Put the weights of the checkpoint into the model."""
+        self._load_weights(model, self.checkpoint_file, prefix="model.")
 
     def append_log(self, record: dict[str, Any]) -> None:
         """Add one record to the log."""

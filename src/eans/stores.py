@@ -55,6 +55,12 @@ class RunStore(Protocol):
     def load_best(self, model: Model) -> None:
         """Put the weights of the last `save_best` into the model."""
 
+    def keep_last(self, model: Model) -> None:
+        """Make sure that `load_last` can bring back the model as it is, after the last step."""
+
+    def load_last(self, model: Model) -> None:
+        """Put the weights of the last step into the model again."""
+
     def save_model(self, model: Model) -> None:
         """Keep the final weights."""
 
@@ -72,10 +78,12 @@ class MemoryStore:
     Attributes:
         records: the log.
         best: copies of the best weights by name, on the model's device.
+        last: copies of the last weights, on the CPU.
     """
 
     records: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
+    last: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def location(self) -> None:
@@ -105,6 +113,14 @@ class MemoryStore:
     def load_best(self, model: Model) -> None:
         """Put the copied weights into the model."""
         model.load_state_dict(self.best)
+
+    def keep_last(self, model: Model) -> None:
+        """Copy the weights."""
+        self.last = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+
+    def load_last(self, model: Model) -> None:
+        """Put the copied weights into the model."""
+        model.load_state_dict(self.last)
 
     def save_model(self, model: Model) -> None:
         """The model itself is the result."""

@@ -1,18 +1,23 @@
-"""Named tensors as safetensors files, and the graph among them."""
+"""Named tensors as safetensors files, a block at a time whatever their size, and the graph among them.
+
+A file is eight bytes with the length of a header, the header (JSON: text, and of each tensor its type, shape and
+place), and the tensors' numbers. The library of this name writes and reads files as a whole.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from eans.errors import DataError, RunError
 from eans.files import cannot_read
@@ -24,21 +29,159 @@ KINDS = {"entities": "entity", "relations": "relation"}
 OF_TRAIN = ("weights", "times")  # of each triple of train, where the graph has them
 
 
-def tensors_to_bytes(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """Named tensors, from any device, and text about them; the same bytes for the same tensors and text."""
-    local = {name: value.detach().to("cpu").contiguous() for name, value in tensors.items()}
-    content = save_tensors(local)
-    # With metadata of its own safetensors would write them in another order each time.
-    header, start = _header(content)
-    text = json.dumps({"__metadata__": {"format": FORMAT, **metadata}, **header}, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # tensors are aligned
-    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(content)[start:]))
+TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+NAMES = {kind: name for name, kind in TYPES.items()}
+BLOCK_BYTES = 1 << 24  # of a tensor that are written, or copied from one device to another, at a time
+LONGEST_HEADER = 100_000_000  # as the format has it
+
+
+def tensor_blocks(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
+    """A file of named tensors, from any device, and text about them; the same bytes for the same tensors and text.
+
+    On a CPU nothing of a tensor's size is copied; of one on another device a block at a time.
+    """
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so each is aligned
+    header: dict[str, Any] = {"__metadata__": {"format": FORMAT, **metadata}}
+    place = 0
+    for name in names:
+        value, start = tensors[name], place
+        place += value.numel() * value.element_size()
+        header[name] = {"dtype": NAMES[value.dtype], "shape": list(value.shape), "data_offsets": [start, place]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        for part in _parts(tensors[name].detach().contiguous()):
+            yield memoryview(part.cpu().numpy())
+
+
+def _parts(tensor: Tensor) -> Iterator[Tensor]:
+    """The bytes of a contiguous tensor, uint8 ``[n]``, a block at a time: views."""
+    return iter(torch.split(tensor.reshape(-1).view(torch.uint8), BLOCK_BYTES) if tensor.numel() else ())
+
+
+def tensors_to_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """`tensor_blocks` in one."""
+    return b"".join(tensor_blocks(tensors, metadata))
 
 
 def _header(content: bytes) -> tuple[dict[str, Any], int]:
     """What precedes the tensors of a safetensors file, and where they start."""
     start = 8 + int.from_bytes(content[:8], "little")
     return json.loads(content[8:start]), start
+
+
+class _Stored(NamedTuple):
+    """Type and shape of a tensor in a file, and where its bytes begin."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """The tensors of an open file by name. One is read when it is asked for, each time again.
+
+    Args:
+        file: at its beginning.
+        path: what messages call it.
+
+    Attributes:
+        metadata: the text about them.
+    """
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self.file, self.path = file, path
+        try:
+            size = file.seek(0, 2)
+            file.seek(0)
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(size - 8, LONGEST_HEADER):
+                raise ValueError("its header is cut off")
+            header = json.loads(file.read(length))
+            self.metadata: dict[str, str] = dict(header.pop("__metadata__", {}))
+            self._stored = _placed(header, 8 + length, size)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise unreadable(path, error) from error
+        check_format(self.metadata.get("format"), path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.read(name, "cpu")
+
+    def read(self, name: str, device: torch.device | str) -> Tensor:
+        """A tensor of its own on a device."""
+        stored = self._stored[name]
+        out = torch.empty(stored.shape, dtype=stored.dtype, device=device)
+        self.fill(name, out)
+        return out
+
+    def fits(self, name: str, out: Tensor) -> bool:
+        """Can it be read into a tensor as that is?"""
+        stored = self._stored[name]
+        return out.is_contiguous() and (stored.dtype, stored.shape) == (out.dtype, tuple(out.shape))
+
+    def fill(self, name: str, out: Tensor) -> None:
+        """Read a tensor into one that it `fits`, straight into its memory on a CPU."""
+        self.file.seek(self._stored[name].start)
+        for part in _parts(out.detach()):
+            block = part if part.device.type == "cpu" else torch.empty(len(part), dtype=torch.uint8)
+            if self.file.readinto(block.numpy()) != len(block):  # type: ignore[attr-defined]
+                raise unreadable(self.path, ValueError("it is cut off"))
+            if block is not part:
+                part.copy_(block)
+
+
+def _placed(header: dict[str, Any], start: int, size: int) -> dict[str, _Stored]:
+    """The tensors of a header: they follow each other from `start` on and fill the file."""
+    found, place = {}, start
+    for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape = TYPES[about["dtype"]], tuple(int(number) for number in about["shape"])
+        found[name] = _Stored(dtype, shape, place)
+        end = place + math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or about["data_offsets"] != [place - start, end - start]:
+            raise ValueError(f"tensor {name} is not where it should be")
+        place = end
+    if place != size:
+        raise ValueError("its length is not that of its tensors")
+    return found
+
+
+def copy_of(tensors: Mapping[str, Tensor], name: str, device: torch.device) -> Tensor:
+    """One of some tensors as one of its own on a device: read there if they are stored."""
+    if isinstance(tensors, StoredTensors):
+        return tensors.read(name, device)
+    return tensors[name].to(device, copy=True)
+
+
+def load_module(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+    """`load_state_dict` of the tensors with a prefix; stored ones are read straight into the memory of the module's."""
+    own, found = module.state_dict(), {}
+    for key in (key for key in tensors if key.startswith(prefix)):
+        name = key.removeprefix(prefix)
+        here = own.get(name)
+        if isinstance(tensors, StoredTensors) and here is not None and tensors.fits(key, here):
+            tensors.fill(key, here)
+            found[name] = here
+        else:
+            found[name] = tensors[key]
+    module.load_state_dict(found)
 
 
 def tensors_from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

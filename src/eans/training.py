@@ -6,6 +6,7 @@ run continues to the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from eans import compatibility
 from eans.batches import BatchStream
 from eans.execution import Execution
+from eans.kernels.blocks import all_finite
 from eans.losses import Loss
 from eans.models import Model
 from eans.objective import EARLIER_NAMES, Objective
@@ -22,6 +24,7 @@ from eans.optimizer import OPTIMIZERS, OptimizerName
 from eans.samplers import Sampler
 from eans.step import Diverged as Diverged
 from eans.step import Step, diverged
+from eans.tensor_files import copy_of, load_module
 from eans.types import LossTerms, Negatives, Scores, Side
 
 Decay = Literal["drop", "linear"]
@@ -145,7 +148,7 @@ class Trainer:
     def is_sound(self) -> bool:
         """Are the running loss, every parameter and every buffer of the model finite?"""
         tensors = [self.stepper.sums.values, *self.model.state_dict().values()]
-        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+        return all_finite(tensors)
 
     def check(self) -> None:
         """Raise `Diverged` unless the state is sound; nothing is saved that was not checked."""
@@ -171,15 +174,11 @@ class Trainer:
         values = {"step": self.completed, "seed": self.seed, "loss_names": list(self.stepper.sums.names)}
         return {name: value.detach() for name, value in tensors.items()}, values
 
-    def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Continue from a copy of `state`."""
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-        self.model.load_state_dict(part("model."))
+    def load_state(self, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> None:
+        """Continue from a copy of `state`; where it is stored, no more than a block is in memory twice."""
+        load_module(self.model, tensors, "model.")
         self.optimizer.refresh()
-        self.sampler.load_state_dict(part("sampler."))
+        load_module(self.sampler, tensors, "sampler.")
         self.stepper.sums.load(tensors["loss_sums"], values.get("loss_names", EARLIER_NAMES))
         self.stepper.work.forget()
         self.completed = int(values["step"])
@@ -187,8 +186,8 @@ class Trainer:
         self.rate.fill_(self.schedule.rate(max(0, self.completed - 1)))
         self.optimizer.state.clear()
         for index, parameter in enumerate(self.model.parameters()):
-            saved = part(f"optimizer.{index}.")
-            if saved:
+            prefix = f"optimizer.{index}."
+            if any(name.startswith(prefix) for name in tensors):
                 self.optimizer.state[parameter] = {
-                    name: saved[name].to(self.device, copy=True) for name in self.optimizer.names()
+                    name: copy_of(tensors, prefix + name, self.device) for name in self.optimizer.names()
                 }

@@ -26,7 +26,7 @@ from kernel_cases import (
 from kernel_cases import make_case as make_comparison
 from torch import Tensor
 
-from eans import evaluation, kernels
+from eans import evaluation, kernels, ranking
 from eans.graph import SIDES
 from eans.kernels import Comparison, Counts, blocks
 from eans.models import MODELS
@@ -273,7 +273,7 @@ def test_ranks_are_those_of_the_reference(ops: Implementation, name: str, make_g
     with kernels.chosen("reference"):
         expected = evaluation.rank(model, graph)
     with kernels.chosen(ops.name):
-        found = evaluation.rank(model.to(ops.device), graph, memory=4 * evaluation.bytes_per_query(model))
+        found = evaluation.rank(model.to(ops.device), graph, memory=4 * ranking.bytes_per_query(model))
     for side in SIDES:
         if name not in ("rotate", "transh"):  # sines and unit vectors are not whole
             assert torch.equal(found.greater[side], expected.greater[side])
@@ -284,6 +284,7 @@ def test_ranks_are_those_of_the_reference(ops: Implementation, name: str, make_g
 @pytest.mark.parametrize("name", [name for name, kind in MODELS.items() if kind.fused])
 def test_ranking_a_block_does_not_synchronise(name: str, make_graph: Any, gpu_must_not_wait: Any) -> None:
     graph = make_graph(40, 3, (80, 0, 6))
-    model, triples, known = MODELS[name](40, 3, 8).to("cuda"), graph.test.to("cuda"), graph.known.to("cuda")
+    model, known = MODELS[name](40, 3, 8).to("cuda"), graph.known.to("cuda")
+    asked = ranking.Asked.of(graph.test, "tail", known)
     with gpu_must_not_wait():
-        evaluation._count_block(model, triples, "tail", known)
+        ranking.count(model.scorer(asked.triples, "tail"), asked, [slice(0, 40)])

@@ -7,21 +7,17 @@ from typing import Annotated
 
 import typer
 
-from eans.cli.graphs import Reading, load_graph
+from eans.cli.graphs import Reading, load_graph, with_reading
 from eans.cli.options import (
-    ColumnsOption,
     DataOption,
     DeviceOption,
-    LiteralsOption,
-    QueryOption,
     SetOption,
-    SplitOption,
-    StrictOption,
     require_given,
 )
 from eans.progress import plain_console
 
 
+@with_reading("strict", "split", "columns", "query", "literals")
 def compare(
     methods: Annotated[
         list[str], typer.Argument(metavar="METHOD", help="RECIPE[,KEY=VALUE...], such as rotate/eans+adv.")
@@ -35,17 +31,14 @@ def compare(
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
     set_: SetOption = None,
     device: DeviceOption = "auto",
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Compare methods on a graph: equal budgets, several seeds, differences with 95 % confidence intervals."""
     from eans.comparison import compare as compare_methods
 
     require_given("--data", data)
-    graph = load_graph(data or "", strict, split, Reading(columns, query, literals))
+    graph = load_graph(data or "", reading)
     found = compare_methods(
         graph, methods, out=out, seeds=seeds, budget=budget, steps=steps, test=test, device=device, workers=workers,
         overrides=set_ or [],

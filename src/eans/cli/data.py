@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import Reading, download_bar, load_graph, load_pytorch
+from eans.cli.graphs import Reading, download_bar, load_graph, load_pytorch, with_reading
 from eans.cli.options import (
-    ColumnsOption,
     DeviceOption,
-    LabelsOption,
-    LiteralsOption,
-    QueryOption,
     SetOption,
-    SplitOption,
-    StrictOption,
     file_to_write,
     require_given,
 )
@@ -56,14 +50,11 @@ def show_all() -> None:
 
 
 @app.command("info")
+@with_reading()
 def show_one(
     name: Annotated[str, typer.Argument(help="Dataset name, file or folder; - is standard input.")],
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    labels: LabelsOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """Sizes, relations and origin of a dataset."""
     import torch
@@ -73,7 +64,7 @@ def show_one(
 
     require_given("the name of the dataset", name)
     console = plain_console()
-    graph = load_graph(name, strict, split, Reading(columns, query, literals, labels))
+    graph = load_graph(name, reading)
     console.print(repr(graph), soft_wrap=True)
     console.print(f"entities that never occur in train: {graph.unseen_entities():,}")
     table = plain_table("relation", *SPLITS, right=SPLITS)
@@ -103,6 +94,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
 
 
 @app.command()
+@with_reading()
 def describe(
     name: Annotated[str | None, typer.Argument(help="Dataset name, file or folder; - is standard input.")] = None,
     json: JsonOption = None,
@@ -111,12 +103,6 @@ def describe(
         bool, typer.Option("--estimate/--no-estimate", help="Measure what training takes on this machine.")
     ] = True,
     device: DeviceOption = "auto",
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    labels: LabelsOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say only what memory and time a recipe would take, part by part.")
     ] = False,
@@ -130,6 +116,8 @@ def describe(
         str | None, typer.Option(help="With --plan: recipe name or file. Default: that of eans train.")
     ] = None,
     set_: SetOption = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Describe a graph before training: degrees, relations, leakage, components, baselines, a recipe and its cost."""
     require_given("the name of the dataset", name)
@@ -143,8 +131,7 @@ def describe(
     from eans.files import atomic_write
 
     choose_device(device)
-    reading = Reading(columns, query, literals, labels)
-    source = load_graph(name, strict, split, reading) if name is not None else parse_sizes(str(sizes))
+    source = load_graph(name, reading) if name is not None else parse_sizes(str(sizes))
     found: Description | Plan
     if plan or isinstance(source, Sizes):
         found = plan_for(source, recipe, set_ or (), estimate=estimate, device=device)

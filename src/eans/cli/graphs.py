@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from eans.cli.options import (
+    ColumnsOption,
+    LabelsOption,
+    LiteralsOption,
+    QueryOption,
+    SplitOption,
+    StrictOption,
+)
 from eans.progress import Display
 
 if TYPE_CHECKING:
@@ -19,22 +29,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the options of a command say about files of triples."""
+    """What the options of a command say about files of triples; see `with_reading`."""
 
-    columns: str | None = None
-    query: str | None = None
-    literals: bool = False
-    labels: list[Path] | None = None
+    strict: StrictOption = False
+    split: SplitOption = None
+    columns: ColumnsOption = None
+    query: QueryOption = None
+    literals: LiteralsOption = False
+    labels: LabelsOption = None
 
     @property
-    def given(self) -> bool:
-        """Whether they say anything on what the triples are; labels are about their names."""
-        return (self.columns, self.query, self.literals) != (None, None, False)
+    def of_files(self) -> dict[str, Any]:
+        """The options that say what is in a file, by name."""
+        return {"columns": self.columns, "query": self.query, "literals": self.literals}
 
 
-def load_graph(
-    name: str, strict: bool = False, split: str | None = None, reading: Reading | None = None
-) -> KnowledgeGraph:
+def with_reading(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For a command with an argument `reading`: it has the options that a `Reading` is made of, or those named."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(Reading, include_extras=True)
+        options = [
+            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+            for one in fields(Reading)
+            if not names or one.name in names
+        ]
+        signature = inspect.signature(command, eval_str=True)
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "reading"]
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            reading = Reading(**{option.name: given.pop(option.name) for option in options})
+            command(**given, reading=reading)
+
+        called.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+def load_graph(name: str, reading: Reading) -> KnowledgeGraph:
     """The graph behind a dataset name, file or folder (the bundled one for an empty name), with a bar if it is fetched.
 
     What is probably wrong with the files is told on standard error; `strict` makes it an error. It is split as
@@ -43,13 +77,13 @@ def load_graph(
     from eans import data
     from eans.splitting import split_graph
 
-    chosen = splitting_of(name, split)  # a slip is told before anything is read
+    chosen = splitting_of(name, reading.split)  # a slip is told before anything is read
     with download_bar() as report:
-        options = asdict(reading or Reading())
-        graph = data.load(name or data.bundled_name(), strict=strict, progress=report, report=warn, **options)
+        options = {**reading.of_files, "labels": reading.labels, "strict": reading.strict}
+        graph = data.load(name or data.bundled_name(), progress=report, report=warn, **options)
     if chosen is None:
         return graph
-    if split is None:
+    if reading.split is None:
         print(
             f"eans: {name} is one file: split 80/10/10 into train, valid, test (--split none: train)", file=sys.stderr
         )

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import Reading, load_graph
+from eans.cli.graphs import Reading, load_graph, with_reading
 from eans.cli.options import (
-    ColumnsOption,
     DataOption,
     DeviceOption,
-    LiteralsOption,
-    QueryOption,
     SeedOption,
     SetOption,
     choose,
@@ -56,6 +53,7 @@ MEGABYTE = 1e6
 
 
 @app.command("sampler")
+@with_reading("columns", "query", "literals")
 def inspect_sampler(
     what: Annotated[list[str], typer.Argument(metavar="RECIPE|RUN", help="Recipes to train, or run folders.")],
     data: DataOption = None,
@@ -67,9 +65,8 @@ def inspect_sampler(
     seed: SeedOption = None,
     device: DeviceOption = "auto",
     set_: SetOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
+    *,
+    reading: Reading,
 ) -> None:
     """How hard, how wrong, how varied and how expensive negatives are; several samplers side by side."""
     from eans.figures import require_matplotlib
@@ -83,7 +80,6 @@ def inspect_sampler(
     for option, value in (("--steps", steps), ("--every", every), ("--probe", probe)):
         if value is not None and value < 1:
             raise UsageError(f"{option} must be at least 1, got {value}")
-    reading = Reading(columns, query, literals)
     found = _inspected(what, data, steps, every, probe, device, overrides_of(set_, seed), reading)
     if out is not None:
         save(found, out)

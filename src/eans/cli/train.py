@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eans.cli.graphs import Reading, load_graph, load_pytorch, split_kept
+from eans.cli.graphs import Reading, load_graph, load_pytorch, split_kept, with_reading
 from eans.cli.options import (
-    ColumnsOption,
     DataOption,
     DeviceOption,
-    LabelsOption,
-    LiteralsOption,
-    QueryOption,
     SeedOption,
     SetOption,
-    SplitOption,
-    StrictOption,
     overrides_of,
     require_given,
 )
@@ -40,6 +34,7 @@ if TYPE_CHECKING:
     from eans.run import Run
 
 
+@with_reading()
 def train(
     recipe: Annotated[
         str | None, typer.Argument(help="Recipe name (see `eans recipes`) or TOML file. Default: the dataset's own.")
@@ -53,29 +48,24 @@ def train(
         str | None, typer.Option(help="Search for the best recipe in this time, such as 10m; see `eans tune`.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run folder.")] = None,
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
-    labels: LabelsOption = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Train a model, evaluate it, and keep everything in a run folder."""
     outlive_readers()
     load_pytorch()
-    load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
     if resume is not None:
-        if any(given is not None for given in (recipe, data, out, seed, split, budget)) or set_:
+        if any(given is not None for given in (recipe, data, out, seed, reading.split, budget)) or set_:
             raise UsageError(
                 "--resume continues a run as it was: give no recipe, --data, --out, --seed, --set, --split or --budget"
             )
         for option, given in (
-            ("--strict checks a folder", strict),
-            ("--columns, --query and --literals read files", Reading(columns, query, literals).given),
+            ("--strict checks a folder", reading.strict),
+            ("--columns, --query and --literals read files", reading.of_files != Reading().of_files),
         ):
             if given:
                 raise UsageError(f"{option} of triples, and --resume reads none: a run has its own copy")
-        if labels:
+        if reading.labels:
             raise UsageError("--labels names what a graph has when it is read, and a run keeps its names: leave it out")
         show_run(_resumed(resume, device))
         return
@@ -85,10 +75,10 @@ def train(
                 "--budget searches for a recipe: give none, and no --set; `eans tune --method METHOD` searches for the"
                 " hyper-parameters of one method"
             )
-        search(budget, data, out, None, None, 1, seed or 0, device, load, split)
+        search(budget, data, out, None, None, 1, seed or 0, "auto", device, reading)
         return
     require_given("--data", data)
-    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, load, split))
+    show_run(_trained(recipe, data, overrides_of(set_, seed), out, device, reading))
 
 
 def _trained(
@@ -97,16 +87,15 @@ def _trained(
     overrides: list[str],
     out: Path | None,
     device: str,
-    load: Callable[[str], KnowledgeGraph],
-    split: str | None,
+    reading: Reading,
 ) -> Run:
     from eans.lifecycle import start
     from eans.recipes.choosing import recipe_and_graph
 
-    recipe, graph = recipe_and_graph(name, data, overrides, load)
+    recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, reading=reading))
     with (
         out_folder(out, recipe, graph) as folder,
-        split_kept(graph, recipe.data.name, split, folder),
+        split_kept(graph, recipe.data.name, reading.split, folder),
         watching(folder) as listener,
     ):
         return start(recipe, graph, folder, device, listener)

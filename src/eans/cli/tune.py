@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from eans.cli.graphs import Reading, load_graph, split_kept
+from eans.cli.graphs import Reading, load_graph, split_kept, with_reading
 from eans.cli.options import (
-    ColumnsOption,
     DataOption,
     DeviceOption,
-    LabelsOption,
-    LiteralsOption,
-    QueryOption,
-    SplitOption,
-    StrictOption,
     require_given,
 )
 from eans.cli.tables import show_run
 from eans.progress import plain_console
 from eans.streams import outlive_readers
 
-if TYPE_CHECKING:
-    from eans.graph import KnowledgeGraph
-
 BudgetOption = Annotated[
     str, typer.Option(help="Time for the search, such as 90s, 10m or 2h; the run that it ends with is included.")
 ]
 
 
+@with_reading()
 def tune(
     budget: BudgetOption = "10m",
     data: DataOption = None,
@@ -49,13 +39,12 @@ def tune(
     show_space: Annotated[
         bool, typer.Option("--show-space", help="Print the space that is searched, and exit.")
     ] = False,
+    workers: Annotated[
+        str, typer.Option(metavar="N", help="Trials at a time, each in a process of its own; auto: as many as pay.")
+    ] = "auto",
     device: DeviceOption = "auto",
-    strict: StrictOption = False,
-    split: SplitOption = None,
-    columns: ColumnsOption = None,
-    query: QueryOption = None,
-    literals: LiteralsOption = False,
-    labels: LabelsOption = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Search for the best model in a given time: whole methods, short runs first, the best of them longer."""
     from eans.tuning.space import space_text
@@ -63,8 +52,7 @@ def tune(
     if show_space:
         plain_console().print(space_text(space), soft_wrap=True, end="")
         return
-    load = partial(load_graph, strict=strict, split=split, reading=Reading(columns, query, literals, labels))
-    search(budget, data, out, methods, space, seeds, seed, device, load, split)
+    search(budget, data, out, methods, space, seeds, seed, workers, device, reading)
 
 
 def search(
@@ -75,9 +63,9 @@ def search(
     space: Path | None,
     seeds: int,
     seed: int,
+    workers: str,
     device: str,
-    load: Callable[[str], KnowledgeGraph],
-    split: str | None,
+    reading: Reading,
 ) -> None:
     """What both commands do."""
     from eans.costs import seconds_of
@@ -91,7 +79,7 @@ def search(
     outlive_readers()
     require_given("--data", data)
     seconds = seconds_of(budget)
-    graph = load(data or "")
+    graph = load_graph(data or "", reading)
     folder = out or Path("runs") / f"{Path(graph.name).stem}-tuned"
 
     def on_stop(count: int) -> None:
@@ -100,9 +88,9 @@ def search(
         print(WORDS, file=sys.stderr, flush=True)
 
     stop = StopRequests(on_stop)
-    with stop.caught(), split_kept(graph, data or "", split, folder):
+    with stop.caught(), split_kept(graph, data or "", reading.split, folder):
         run = search_shown(
-            Display(sys.stdout), graph, seconds, folder, methods, space, seeds, seed, device, True,
+            Display(sys.stdout), graph, seconds, folder, methods, space, seeds, seed, device, workers, True,
             Listener(stop=lambda: stop.asked),
         )  # fmt: skip
     show_run(run)

@@ -143,42 +143,37 @@ DOWNLOADS = (FB15K_237, WN18RR)
 _PYKEEN = "the Python package pykeen 1.11.1"
 _RESEARCH = "a research benchmark without a stated licence; the package that has it, PyKEEN, is under the MIT licence"
 
+
+def _of_pykeen(name: str, description: str, sizes: Sizes, train: str, valid: str, test: str) -> Dataset:
+    """A graph that is made from PyKEEN's package; SHA-256 sums of its splits."""
+    built: dict[Split, str] = {"train": train, "valid": valid, "test": test}
+    return Dataset(name, description, _RESEARCH, sizes, built_from=_PYKEEN, built_sha256=built)
+
+
 BUILT = (
-    Dataset(
-        name="nations",
-        description="relations between 14 countries, 1950 to 1965 (Rummel 1999)",
-        licence=_RESEARCH,
-        sizes=Sizes(entities=14, relations=55, train=1_592, valid=199, test=201),
-        built_from=_PYKEEN,
-        built_sha256={
-            "train": "0830fa9da8e5bba2ccdaa45b7bdc9130451ba66b09ff2708f35fccaf82473e57",
-            "valid": "2b337a62e51a2f45c283eac98a70d21b7e0e102136be1539b2a52c652a7b0530",
-            "test": "3971085165b47b6aeaec68058c6d8d98b3005e929db81268410b95ae4db770ab",
-        },
+    _of_pykeen(
+        "nations",
+        "relations between 14 countries, 1950 to 1965 (Rummel 1999)",
+        Sizes(entities=14, relations=55, train=1_592, valid=199, test=201),
+        "0830fa9da8e5bba2ccdaa45b7bdc9130451ba66b09ff2708f35fccaf82473e57",
+        "2b337a62e51a2f45c283eac98a70d21b7e0e102136be1539b2a52c652a7b0530",
+        "3971085165b47b6aeaec68058c6d8d98b3005e929db81268410b95ae4db770ab",
     ),
-    Dataset(
-        name="umls",
-        description="kinds of biomedical concepts and how they are related (McCray 2003)",
-        licence=_RESEARCH,
-        sizes=Sizes(entities=135, relations=46, train=5_216, valid=652, test=661),
-        built_from=_PYKEEN,
-        built_sha256={
-            "train": "873ef4925516b83e7f6f8cc02b4be51d848828710a7f65a956f0ac4a9e452f35",
-            "valid": "025c98f8a4891e2a6582ec5b40ee0d904031edad9c52554522f4b7904820c98e",
-            "test": "a7eb529a3d2810fcc96341ccc97c625a5e202f8389673aa6bd317eeebbb79014",
-        },
+    _of_pykeen(
+        "umls",
+        "kinds of biomedical concepts and how they are related (McCray 2003)",
+        Sizes(entities=135, relations=46, train=5_216, valid=652, test=661),
+        "873ef4925516b83e7f6f8cc02b4be51d848828710a7f65a956f0ac4a9e452f35",
+        "025c98f8a4891e2a6582ec5b40ee0d904031edad9c52554522f4b7904820c98e",
+        "a7eb529a3d2810fcc96341ccc97c625a5e202f8389673aa6bd317eeebbb79014",
     ),
-    Dataset(
-        name="kinships",
-        description="kinship terms of the Alyawarra of Central Australia, between 104 persons (Denham 1973)",
-        licence=_RESEARCH,
-        sizes=Sizes(entities=104, relations=25, train=8_544, valid=1_068, test=1_074),
-        built_from=_PYKEEN,
-        built_sha256={
-            "train": "738612111a6acf0e39662bde24c7e72a4d1edf20931beea077da367dda689731",
-            "valid": "c56f8630a583178b1e569f11a64aa535ae1ce0b0912d8b1e24716be2b37f04da",
-            "test": "05e5733265761d55be9c05bfaff5a8d0808df46f9c1e9d66cc3f2fe114e43d88",
-        },
+    _of_pykeen(
+        "kinships",
+        "kinship terms of the Alyawarra of Central Australia, between 104 persons (Denham 1973)",
+        Sizes(entities=104, relations=25, train=8_544, valid=1_068, test=1_074),
+        "738612111a6acf0e39662bde24c7e72a4d1edf20931beea077da367dda689731",
+        "c56f8630a583178b1e569f11a64aa535ae1ce0b0912d8b1e24716be2b37f04da",
+        "05e5733265761d55be9c05bfaff5a8d0808df46f9c1e9d66cc3f2fe114e43d88",
     ),
     Dataset(
         name="wordnet",

@@ -11,9 +11,10 @@ import torch
 from eans.costs import seconds_per_step
 from eans.description.memory import held
 from eans.devices import hardware_name
-from eans.evaluation import MOST_ROWS, bytes_per_query, rank
+from eans.evaluation import rank
 from eans.graph import KnowledgeGraph, Split
 from eans.phases import phase
+from eans.ranking import MOST_ROWS, bytes_per_query
 from eans.recipes import Recipe, all_keys, default_for, key_groups, load, names
 from eans.recipes.build import build_trainer
 from eans.recipes.choosing import choose_recipe

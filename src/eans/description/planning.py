@@ -25,10 +25,10 @@ from eans.description.plan_sections import plan_sections
 from eans.description.text import show, written
 from eans.devices import choose_device, hardware_name
 from eans.errors import UsageError
-from eans.evaluation import MOST_ROWS
 from eans.graph import SPLITS, KnowledgeGraph
 from eans.phases import phase
 from eans.progress import shown
+from eans.ranking import MOST_ROWS
 from eans.recipes import Recipe, default_for, load
 from eans.recipes.build import build_trainer, resolve
 from eans.run import MEGABYTE
@@ -136,10 +136,10 @@ def memory(recipe: Recipe, sizes: Sizes, parts: Mapping[str, Growth]) -> dict[st
         parts: of `eans.description.growth.growth`.
     """
     held = {part: max(0, found.at(sizes)) for part, found in parts.items()}
-    query = math.ceil(SCORES * sizes.entities)
+    scores = math.ceil(SCORES * sizes.entities * MOST_ROWS["cpu"])
     moments = {
         "step": round((parts["model"].entity + 32) * int(recipe.train.batch_size) * (recipe.sampler.negatives + 2)),
-        "ranking": query * max(1, min(MOST_ROWS["cpu"], recipe.evaluation.memory_mb * MEGABYTE // query)),
+        "ranking": min(recipe.evaluation.memory_mb * MEGABYTE, scores),
         "indexing": INDEXING * (sizes.train + sizes.valid + sizes.test),
     }
     state = sum(held[part] for part in STATE)

@@ -17,12 +17,11 @@ import torch
 from eans.errors import EansError, Interrupted
 from eans.experiments.extras import Extra
 from eans.experiments.planning import lacks
+from eans.experiments.processes import BETWEEN_REPORTS
 from eans.experiments.records import Experiment, Record, RecordStore
 from eans.experiments.running import error_file, locked, run_experiment
 from eans.files import FolderInUse, atomic_write
 from eans.listener import Listener
-
-BETWEEN_REPORTS = 0.2  # seconds
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,16 @@ class Event:
     total: int = 0
     record: Record | None = None
     reason: str = ""
+
+    @property
+    def ends(self) -> bool:
+        """Is the experiment over, as far as this process goes?"""
+        return self.kind != "step"
+
+    @property
+    def failed(self) -> bool:
+        """Did it end by an error?"""
+        return self.kind == "failed"
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from eans.kernels.kinds import COMPARISONS, Comparison
 from eans.kernels.kmeans import distances_to, group_means, nearest
 from eans.kernels.log_sigmoid import loss_terms, negative_loss, negative_shares
 from eans.kernels.matmul import products
-from eans.kernels.rank import Counts, compare_all, count_better
+from eans.kernels.rank import Counts, compare_all, count_better, levels_of
 from eans.kernels.sampling import label, pick, redraw, repeats, step_along, take
-from eans.kernels.selection import Best, best
+from eans.kernels.selection import Best, best, merged
 from eans.kernels.softmax import softmax_nll
 from eans.kernels.switch import choose, chosen, current, functions, register, small_operations
 from eans.kernels.tables import gather, half_products, sum_abs_cubed, sum_moduli_cubed
@@ -51,7 +51,9 @@ __all__ = [
     "group_means",
     "half_products",
     "label",
+    "levels_of",
     "loss_terms",
+    "merged",
     "nearest",
     "negative_loss",
     "negative_shares",

@@ -7,6 +7,7 @@ the `query` method, and every kernel serves every model. Higher scores mean more
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from eans.types import Batch, Capability, Scores, Side, Substitution, TripleRows
 
 # Numbers of relation rows, or of layers, that `score_relations` works on at once; a row may be a matrix.
 RELATION_NUMBERS = 1 << 23
+ALL = slice(None)
+# Scores ``[b, e]`` of some rows of a batch of queries, a slice or ids ``[b]``, with a range of entities.
+Scorer = Callable[[slice | Tensor, slice], Tensor]
 
 
 class Model(Parameters, ABC):
@@ -38,9 +42,12 @@ class Model(Parameters, ABC):
         One relation may stand for all: ``[1, G]``.
         """
 
-    def candidate_table(self) -> Tensor:
-        """What is compared with queries, ``[E, D]``: a view of columns of `entity`, or a table made from it."""
-        return self.entity[:, : self.candidate_columns()]
+    def candidate_table(self, entities: slice = ALL) -> Tensor:
+        """What is compared with queries, ``[E, D]``: a view of columns of `entity`, or a table made from it.
+
+        Or that of a range of entities, ``[e, D]``.
+        """
+        return self.entity[entities, : self.candidate_columns()]
 
     def candidate_scalars(self, rows: Tensor, deferred: DeferredGradients | None = None) -> Tensor | None:
         """One number per entity row ``[..., F]`` that multiplies a query's shift: ``[...]``, or None.
@@ -92,7 +99,7 @@ class Model(Parameters, ABC):
         """Scores of the first query, and the mean score of the others: ``[min(Q, 2), B, N]``.
 
         The candidates int64 ``[B, N]`` of a positive are compared with all of its queries, ``[B, ...]`` each. This and
-        `compare_all` are what a model overrides whose candidates are more than rows of the table.
+        `comparer` are what a model overrides whose candidates are more than rows of the table.
         """
         shifts = [query.shift.expand_as(query.vector) for query in queries if query.shift is not None]
         scores = kernels.compare(
@@ -118,17 +125,25 @@ class Model(Parameters, ABC):
         scores = [kernels.products(query.vector, table, deferred) for query in queries]
         return [score + self.offset for score in scores] if self.offset else scores
 
-    def compare_all(self, triples: Tensor, side: Side) -> Tensor:
-        """`score_all` of `oriented` triples, without gradients: ``[B, E]``."""
+    def comparer(self, triples: Tensor, side: Side) -> Scorer:
+        """What compares the queries of `oriented` triples, which are made once, with ranges of entities."""
         anchor = self.entity_rows(triples[:, column(opposite(side))])
         query = self.query(anchor, self.relation_rows(triples[:, RELATION]), side)
-        return kernels.compare_all(
-            self.comparison,
-            query.vector,
-            self.candidate_table(),
-            query.shift,
-            self.candidate_scalars(self.entity),
-        )
+
+        def compare(rows: slice | Tensor, entities: slice) -> Tensor:
+            return kernels.compare_all(
+                self.comparison,
+                query.vector[rows],
+                self.candidate_table(entities),
+                None if query.shift is None else query.shift[rows],
+                self.candidate_scalars(self.entity[entities]),
+            )
+
+        return compare
+
+    def compare_all(self, triples: Tensor, side: Side) -> Tensor:
+        """`score_all` of `oriented` triples, without gradients: ``[B, E]``."""
+        return self.comparer(triples, side)(ALL, ALL)
 
     def score(self, triples: Tensor) -> Tensor:
         """Plausibility of triples ``[B, 3]``: ``[B]``.
@@ -160,9 +175,29 @@ class Model(Parameters, ABC):
 
     def scores_of_all(self, triples: Tensor, side: Side) -> Tensor:
         """`score_all` without a check of the ids, which would wait for the device."""
+        return self.scorer(triples, side)(ALL, ALL)
+
+    def scorer(self, triples: Tensor, side: Side) -> Scorer:
+        """What scores ranges of entities in the `side` of triples ``[B, 3]``, without gradients: ``[b, e]``.
+
+        Each query is made once. Where a model has a `compare_all` of its own, so are the scores of all entities.
+        """
+        triples, side = self.oriented(triples, side)
         with torch.no_grad():
-            scores = self.compare_all(*self.oriented(triples, side))
-            return scores.add_(self.offset) if self.offset else scores
+            if type(self).compare_all is Model.compare_all:
+                compare = self.comparer(triples, side)
+            else:
+                scores_of_all = self.compare_all(triples, side)
+
+                def compare(rows: slice | Tensor, entities: slice) -> Tensor:
+                    return scores_of_all[rows, entities].clone()
+
+        def score(rows: slice | Tensor, entities: slice) -> Tensor:
+            with torch.no_grad():
+                scores = compare(rows, entities)
+                return scores.add_(self.offset) if self.offset else scores
+
+        return score
 
     def score_relations(self, heads: Tensor, tails: Tensor) -> Tensor:
         """Scores of every relation between ``[B]`` heads and ``[B]`` tails: ``[B, R]``."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from eans.models.base import Model
+from eans.models.base import ALL, Model
 from eans.models.query import Query
 from eans.options import Option
 from eans.types import Side
@@ -63,9 +63,9 @@ class Multilinear(Model):
         product = self.product(self.bound(anchor), self.bound(relation), side)
         return Query(product * self.factor if self.bounded else product)
 
-    def candidate_table(self) -> Tensor:
+    def candidate_table(self, entities: slice = ALL) -> Tensor:
         """``[E, D]``; bounded, a table of its own whose gradient goes the ordinary way."""
-        return self.bound(super().candidate_table())
+        return self.bound(super().candidate_table(entities))
 
     def candidate(self, rows: Tensor, shift: Tensor | None) -> Tensor:
         return self.bound(super().candidate(rows, shift))

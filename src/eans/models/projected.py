@@ -19,7 +19,7 @@ from eans.kernels.blocks import blocks
 from eans.kernels.comparison.reference import accumulate_rows, with_mean_rest
 from eans.kernels.deferred_gradients import AUTOGRAD, TableSinks
 from eans.kernels.vectors.reference import compare_rows
-from eans.models.base import Model
+from eans.models.base import Model, Scorer
 from eans.models.query import Query
 
 # Scores [Q, b, N] from entity rows [b, N, F], query vectors [Q, b, D] and what each query does to a candidate.
@@ -93,18 +93,24 @@ class ProjectedModel(Model):
         scores: Tensor = _Blocked.apply(score, width, vectors, self.entity, entities, *shifts)  # type: ignore[no-untyped-call]
         return with_mean_rest(scores)
 
-    def compare_all(self, triples: Tensor, side: Side) -> Tensor:
-        """As `Model.compare_all`. Queries of one relation see the same candidates, so they are answered together.
+    def comparer(self, triples: Tensor, side: Side) -> Scorer:
+        """As `Model.comparer`, but queries are made for each range: what they need of a relation may be a matrix."""
+        return lambda rows, entities: self._compare(triples[rows], side, entities)
+
+    def _compare(self, triples: Tensor, side: Side, entities: slice) -> Tensor:
+        """Scores with a range of entities: ``[b, e]``. Queries of one relation, which see the same candidates, are
+        answered together.
 
         A GPU is waited for once, to learn which relations there are.
         """
-        scores = self.entity.new_empty(len(triples), self.num_entities)
+        table = self.entity[entities]
+        scores = self.entity.new_empty(len(triples), len(table))
         relations, counts = torch.unique(triples[:, RELATION], return_counts=True)
         order = torch.split(triples[:, RELATION].argsort(stable=True), counts.tolist())
         anchors = triples[:, column(opposite(side))]
         for relation, rows in zip(torch.split(relations, 1), order, strict=True):
             query = self.query(self.entity_rows(anchors[rows]), self.relation_rows(relation), side)
-            for block in blocks(self.num_entities, query.vector.shape[1], triples.device):
-                candidates = self.candidate(self.entity[block], query.shift)
+            for block in blocks(len(table), query.vector.shape[1], triples.device):
+                candidates = self.candidate(table[block], query.shift)
                 scores[rows, block] = kernels.compare_all(self.comparison, query.vector, candidates)
         return scores

@@ -17,7 +17,7 @@ from torch import Tensor
 from eans.errors import UsageError
 from eans.graph import KnowledgeGraph, column
 from eans.options import Option
-from eans.ordering import chain, kmeans, order
+from eans.ordering import can_be_ordered, chain, kmeans, order
 from eans.phases import phase
 from eans.samplers.base import Sampler
 from eans.samplers.proposals import Block, Gaussian, Proposal, ProposalName, Student
@@ -56,6 +56,8 @@ class EANS(Sampler):
             paper's code behaves as with twice the batches of an epoch: its processes that draw receive an ordering when
             they begin their next one.
         warm_start: start K-means from the previous centroids; otherwise from fresh seeds each time.
+        fit_points: of how many entities at most K-means finds the centroids, before it gives every entity its nearest
+            one: a sample, where there are more, so that its passes cost the same at any number; 0: of all.
         inside: how entities stand inside a cluster: by ``"id"``, or ``"inherited"`` from the ordering before, as in the
             paper's code (if its sort is stable, which PyTorch does not promise). Clusters that are larger than sigma
             are then ordered by those of earlier clusterings.
@@ -86,6 +88,9 @@ class EANS(Sampler):
             int, Option("a new order waits for a multiple of so many steps; 0: it takes effect at once", ge=0)
         ] = 0,
         warm_start: Annotated[bool, Option("start K-means from the previous centroids")] = True,
+        fit_points: Annotated[
+            int, Option("entities that K-means is fitted on at most, a sample if there are more; 0: all", ge=0)
+        ] = 131_072,
         inside: Annotated[
             Inside, Option("how entities stand inside a cluster: by id, or as in the ordering before")
         ] = "id",
@@ -108,6 +113,7 @@ class EANS(Sampler):
         self.reorder_every = self.period = reorder_every
         self.order_epoch = order_epoch
         self.warm_start = warm_start
+        self.fit_points = fit_points
         self.inside: Inside = inside
         # Alone in its block, a positive entity would have no negative.
         self.blocks = max(1, min(blocks, graph.num_entities // 2))
@@ -168,7 +174,7 @@ class EANS(Sampler):
 
         Where training has diverged there is nothing to order: the old ones stay, and the trainer's guard ends the run.
         """
-        if not bool(torch.isfinite(features.square().sum())):
+        if not can_be_ordered(features):
             return
         shape = (self.clusters, features.shape[1])
         usable = self.warm_start and self.centroids.shape[-2:] == shape
@@ -176,7 +182,7 @@ class EANS(Sampler):
         latest = self.next_line if self.order_epoch else self.virtual_to_real
         orderings, found = [], []
         for start, ordering in zip(warm, latest.view(self.orders, -1), strict=True):
-            labels, centroids = kmeans(features, self.clusters, generator, start)
+            labels, centroids = kmeans(features, self.clusters, generator, start, fit_points=self.fit_points)
             orderings.append(order(labels, chain(centroids), ordering if self.inside == "inherited" else None))
             found.append(centroids)
         self.centroids = torch.stack(found) if self.orders > 1 else found[0]

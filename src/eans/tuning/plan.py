@@ -7,14 +7,13 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
-
 from eans.errors import RunError, UsageError
 from eans.files import atomic_write
 from eans.graph import KnowledgeGraph
 from eans.phases import phase
+from eans.tuning.jobs import Ended, Measuring
+from eans.tuning.places import Place, Watcher, done
 from eans.tuning.space import Space
-from eans.tuning.trial import Cost, affordable, measure
 
 # The first trials take an eightieth of the time, those of the higher rungs so many times as long: about thirty, six and
 # two of them fill it. Where two passes over train take longer, trials are fewer.
@@ -77,18 +76,15 @@ def plan_for(graph: KnowledgeGraph, space: Space, text: str, seed: int) -> Plan:
     return Plan(graph_sum, space_sum, seed)
 
 
-def completed(plan: Plan, graph: KnowledgeGraph, space: Space, budget: float, device: torch.device) -> Plan:
+def completed(plan: Plan, space: Space, budget: float, place: Place) -> Plan:
     """The plan with what is measured: what methods cost, and so which are tried, and for how long."""
-    costs: dict[str, Cost] = {}
-    left_out: dict[str, str] = {}
-    for method in space.methods:
-        try:
-            with affordable(), phase(f"measuring {method}"):
-                costs[method] = measure(
-                    space.first(method).recipe(graph.source or graph.name), graph, device, budget / TRIALS
-                )
-        except (UsageError, RunError) as error:
-            left_out[method] = str(error)
+    found: dict[str, Ended] = {}
+    with phase("measuring methods"):
+        first = (Measuring(space.first(method), budget / TRIALS) for method in space.methods)
+        for job, ended in done(place, first, Watcher()):
+            found[job.candidate.method] = ended
+    costs = {method: cost for method in space.methods if (cost := found[method].cost) is not None}
+    left_out = {method: found[method].reason for method in space.methods if method not in costs}
     if not costs:
         raise RunError(f"no method can be tried on this graph: {next(iter(left_out.values()))}")
     passes = sorted(cost.per_pass for cost in costs.values())

@@ -16,6 +16,7 @@ from eans.run import Run
 from eans.tuning.plan import Plan
 from eans.tuning.space import short
 from eans.tuning.study import Entry, Study
+from eans.tuning.trial import worded
 
 REPORT, TRIALS, FIGURE = "study.md", "trials.csv", "study"
 MOST_ROWS = 15
@@ -38,7 +39,7 @@ def write_report(study: Study, plan: Plan, best: Run, others: Sequence[Run], fol
     importances = study.importances(most)
     parts = [
         f"# Search on {best.graph.name}",
-        f"{len(entries)} trials in {duration(sum(entry.took for entry in entries))} of {duration(budget)}; a trial of"
+        f"{len(entries)} trials{_at_a_time(entries)} in {duration(study.used)} of {duration(budget)}; a trial of"
         f" rung 0, 1 and 2 takes about {', '.join(duration(seconds) for seconds in plan.seconds)}. The valid MRR"
         " decides; test was ranked for the winner alone, whose recipe is `recipe.toml` in the folder above.",
         "## Seeds\n\n" + seeds_table([best, *others]).markdown() if others else "",
@@ -53,6 +54,11 @@ def write_report(study: Study, plan: Plan, best: Run, others: Sequence[Run], fol
         draw(entries, most, importances, folder)
         parts.insert(2, f"![Valid MRR of all trials, by method and rung]({FIGURE}.svg)")
     atomic_write(folder / REPORT, ("\n\n".join(part for part in parts if part) + "\n").encode())
+
+
+def _at_a_time(entries: Sequence[Entry]) -> str:
+    most = max((int(entry.facts.get("workers", 1)) for entry in entries), default=1)
+    return f", {most} at a time," if most > 1 else ""
 
 
 def trials(entries: Sequence[Entry]) -> Table:
@@ -111,12 +117,12 @@ def not_tried(study: Study, plan: Plan) -> list[str]:
                 lines.append(f"{method}: {key} = {', '.join(map(short, missing))}")
         if not own:
             lines.append(f"{method}: the time was over before")
-    lines += [f"trial {entry.number} ({entry.candidate.method}) {_why(entry)}" for entry in entries if _why(entry)]
+    lines += [
+        f"trial {entry.number} ({entry.candidate.method}) {worded(entry.facts['reason'])}"
+        for entry in entries
+        if entry.mrr is None and "reason" in entry.facts
+    ]
     return lines or ["nothing of the space was left out"]
-
-
-def _why(entry: Entry) -> str:
-    return f"failed: {entry.facts['reason']}" if entry.mrr is None and "reason" in entry.facts else ""
 
 
 def draw(entries: Sequence[Entry], most: str, importances: dict[str, float], folder: Path) -> None:

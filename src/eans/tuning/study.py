@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from eans.errors import RunError
 from eans.tuning.space import METHOD, Candidate, Space, parameter
-from eans.tuning.trial import PRUNED, Outcome
+from eans.tuning.trial import LATE, PRUNED, Outcome
 
 if TYPE_CHECKING:
     import optuna
@@ -33,7 +33,8 @@ class Entry:
         candidate: what was trained.
         mrr: the best valid MRR; None for a trial that failed.
         took: seconds.
-        facts: ``steps``, ``seconds`` and ``dim`` of training; ``reason`` where there is something to say.
+        facts: ``steps``, ``seconds`` and ``dim`` of training; ``used``: seconds of the search when it ended, and
+            ``workers``: how many trials there were at a time; ``reason`` where there is something to say.
     """
 
     rung: int
@@ -95,18 +96,20 @@ class Study:
             trial = self._first.ask()
             return trial, self.space.suggest(trial)
 
-    def told(self, trial: optuna.Trial, outcome: Outcome | None, took: float, reason: str = "") -> None:
+    def told(self, trial: optuna.Trial, outcome: Outcome | None, took: float, reason: str = "", **facts: float) -> None:
         """How a trial of rung 0 ended: with an outcome, or for a reason, pruned or failed."""
         from optuna.trial import TrialState
 
-        for key, value in _attributes(outcome, took, reason).items():
+        for key, value in _attributes(outcome, took, reason, facts).items():
             trial.set_user_attr(key, value)
         if outcome is not None:
             self._first.tell(trial, outcome.mrr)
         else:
-            self._first.tell(trial, state=TrialState.PRUNED if reason == PRUNED else TrialState.FAIL)
+            self._first.tell(trial, state=TrialState.PRUNED if reason in (PRUNED, LATE) else TrialState.FAIL)
 
-    def add(self, rung: int, entry: Entry, outcome: Outcome | None, took: float, reason: str = "") -> None:
+    def add(
+        self, rung: int, entry: Entry, outcome: Outcome | None, took: float, reason: str = "", **facts: float
+    ) -> None:
         """How the trial of a higher rung ended, which repeats a candidate of rung 0."""
         import optuna
 
@@ -117,7 +120,7 @@ class Study:
                 params=original.params,
                 distributions=original.distributions,
                 value=None if outcome is None else outcome.mrr,
-                user_attrs={"number": entry.number, **_attributes(outcome, took, reason)},
+                user_attrs={"number": entry.number, **_attributes(outcome, took, reason, facts)},
             )
         )
 
@@ -138,6 +141,17 @@ class Study:
                 number, took = trial.user_attrs.get("number", trial.number), trial.user_attrs["took"]
                 found.append(Entry(rung, number, self.space.of(trial.params), value, took, facts))
         return found
+
+    @property
+    def used(self) -> float:
+        """Seconds of the search until the last of its trials ended."""
+        entries = self.entries()
+        return max(
+            [
+                sum(entry.took for entry in entries if "used" not in entry.facts),
+                *(float(entry.facts["used"]) for entry in entries if "used" in entry.facts),
+            ]
+        )
 
     def _summaries(self) -> list[Any]:
         import optuna
@@ -178,11 +192,11 @@ def _parameters(space: Space, candidate: Candidate) -> dict[str, Any]:
     return {METHOD: candidate.method, **values}
 
 
-def _attributes(outcome: Outcome | None, took: float, reason: str) -> dict[str, Any]:
-    facts: dict[str, Any] = {"took": round(took, 3)}
+def _attributes(outcome: Outcome | None, took: float, reason: str, facts: Mapping[str, float]) -> dict[str, Any]:
+    found: dict[str, Any] = {"took": round(took, 3), **facts}
     if outcome is not None:
-        facts |= {"steps": outcome.steps, "seconds": round(outcome.seconds, 3), "dim": outcome.dim}
-    return facts | ({"reason": reason} if reason else {})
+        found |= {"steps": outcome.steps, "seconds": round(outcome.seconds, 3), "dim": outcome.dim}
+    return found | ({"reason": reason} if reason else {})
 
 
 def _mend(file: Path) -> None:

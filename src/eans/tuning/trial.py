@@ -28,8 +28,10 @@ from eans.tuning.space import Candidate
 MEASURED, MOST_MEASURED, TRAINING = 0.03, 2.0, 0.8
 MOST_PASSES = 500  # over train, for each side: by then a run has stopped early, or overfits
 SMALLER_BELOW, LEAST_DIM = 8.0, 32  # a short trial with fewer passes has half the dimension, down to the least
-PRUNED = "pruned"
+PRUNED, LATE = "pruned", "stopped: the time is over"
 Prune = Callable[[float, int], bool]
+NEAR = 0.01  # an MRR of a sample of the valid triples may be so much below that of all
+NO_MEMORY = ("not enough memory", "out of memory", "allocate memory")  # PyTorch's words, by device and system
 VALIDATIONS = (6, 12, 20)  # in a trial, by rung
 
 
@@ -75,7 +77,7 @@ class Outcome:
         steps, seconds: of training; `seconds` of everything, measuring and ranking included, is `took`.
         took: see there.
         dim: of the model, which is less than the candidate's where that is too slow to be tried.
-        finish: ranks all valid triples, and gives the run.
+        finish: ranks all valid triples, and gives the run; None where that is known not to be the best.
     """
 
     mrr: float
@@ -83,11 +85,24 @@ class Outcome:
     seconds: float
     took: float
     dim: int
-    finish: Callable[[], Run]
+    finish: Callable[[], Run] | None
+
+    def better_than(self, best: float) -> Run | None:
+        """The run, if its valid MRR is above another one; what is far below is not worth ranking all valid triples."""
+        if self.finish is None or self.mrr <= best - NEAR:
+            return None
+        run = self.finish()
+        return run if valid_mrr(run) > best else None
+
+
+def valid_mrr(run: Run) -> float:
+    """That of a run, of all valid triples."""
+    mrr: float = run.metrics["valid"]["both"]["mrr"]
+    return mrr
 
 
 class Pruned(RunError):
-    """A trial that was stopped because it was worse than others at the same share of their time."""
+    """A trial that was stopped because it was worse than others at the same share of their time, or took too long."""
 
 
 def run_trial(
@@ -101,6 +116,7 @@ def run_trial(
     listener: Listener,
     prune: Prune | None = None,
     known: tuple[int, float] | None = None,
+    until: float = math.inf,
 ) -> Outcome:
     """Train a candidate with a schedule that is complete after so many seconds.
 
@@ -114,9 +130,10 @@ def run_trial(
         listener: callbacks; it may stop the trial.
         prune: told the MRR and the number of each validation; True ends the trial.
         known: dimension and seconds of a step of an earlier trial of the candidate, which need not be measured again.
+        until: on the clock `time.monotonic`, which all processes share: training stops then, done or not.
 
     Raises:
-        Pruned: as `prune` said.
+        Pruned: as `prune` said, or training took too long.
         Interrupted: as the listener said.
         RunError: it diverged, or did not fit into memory.
     """
@@ -132,11 +149,18 @@ def run_trial(
         every = max(1, math.ceil(steps / VALIDATIONS[min(rung, len(VALIDATIONS) - 1)]))
         train = recipe.train.model_copy(update={"steps": steps, "valid_every": every})
         recipe = resolve(recipe.model_copy(update={"train": train}), graph)
-        run = Lifecycle(recipe, graph, build_trainer(recipe, graph, device), MemoryStore(), _watched(listener, prune))
+        run = Lifecycle(
+            recipe, graph, build_trainer(recipe, graph, device), MemoryStore(), _watched(listener, prune, until)
+        )
         progress = run.train()
     took = time.perf_counter() - began
     dim, trained = recipe.model.dim, run.trainer.completed
     return Outcome(progress.best_mrr, trained, progress.seconds, took, dim, lambda: run.finish(progress, test=False))
+
+
+def worded(reason: str) -> str:
+    """The reason why a trial has no outcome, in the words of a report."""
+    return reason if reason in (PRUNED, LATE) else f"failed: {reason}"
 
 
 @contextmanager
@@ -149,7 +173,7 @@ def affordable() -> Iterator[None]:
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise RunError("not enough memory") from error
     except RuntimeError as error:
-        if "not enough memory" in str(error) or "out of memory" in str(error):  # PyTorch's on a CPU
+        if any(words in str(error) for words in NO_MEMORY):
             raise RunError("not enough memory") from error
         raise
 
@@ -170,8 +194,8 @@ def _with_dim(recipe: Recipe, dim: int) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"dim": dim})})
 
 
-def _watched(listener: Listener, prune: Prune | None) -> Listener:
-    """The listener, with a stop where `prune` says so."""
+def _watched(listener: Listener, prune: Prune | None, until: float) -> Listener:
+    """The listener, with a stop where `prune` or the time says so."""
     count = 0
 
     def log(record: dict[str, Any]) -> None:
@@ -182,4 +206,9 @@ def _watched(listener: Listener, prune: Prune | None) -> Listener:
             if prune is not None and prune(record["valid"]["both"]["mrr"], count):
                 raise Pruned(PRUNED)
 
-    return Listener(listener.start, log, listener.tick, listener.ranking, listener.stop, listener.phase)
+    def tick(step: int) -> None:
+        listener.tick(step)
+        if time.monotonic() > until:
+            raise Pruned(LATE)
+
+    return Listener(listener.start, log, tick, listener.ranking, listener.stop, listener.phase)

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from eans.arguments import flag, texts, whole
 from eans.costs import seconds_of
@@ -23,11 +23,13 @@ from eans.progress import Display
 from eans.recipes.choosing import given_graph
 from eans.run import Run
 from eans.runs import STUDY, RunFolder
+from eans.tuning.places import place_for
 from eans.tuning.plan import completed, plan_for
 from eans.tuning.report import REPORT, write_report
 from eans.tuning.search import BEST, Search
 from eans.tuning.space import Space, space_text
 from eans.tuning.study import Study
+from eans.tuning.workers import workers_for
 
 if TYPE_CHECKING:
     from eans.graph import KnowledgeGraph
@@ -45,6 +47,7 @@ def tune(
     seeds: int = 1,
     seed: int = 0,
     device: str = "auto",
+    workers: int | Literal["auto"] = "auto",
     test: bool = True,
     listener: Listener | None = None,
     progress: bool = True,
@@ -63,8 +66,10 @@ def tune(
         seeds: train the winner's recipe with so many seeds in all, and report mean and deviation.
         seed: of the search and of the first run of each candidate.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        workers: trials at a time, each in a process with its share of the cores; 1: in this process. ``"auto"``: as
+            many as pay on this device.
         test: rank the test triples for the winner.
-        listener: callbacks of the runs that are trained.
+        listener: callbacks of the runs that are trained; of trials in other processes, `stop` alone.
         progress: show the trials as they end, and how far the search is, on standard error.
 
     Returns:
@@ -74,7 +79,7 @@ def tune(
     display = Display() if flag("progress", progress) else None
     return search_shown(
         display, graph, seconds_of(budget), as_path(out, "out"), methods, space, whole("seeds", seeds, 1),
-        whole("seed", seed), device, test, listener,
+        whole("seed", seed), device, workers, test, listener,
     )  # fmt: skip
 
 
@@ -88,6 +93,7 @@ def search_shown(
     seeds: int,
     seed: int,
     device: str,
+    workers: int | str,
     test: bool,
     listener: Listener,
 ) -> Run:
@@ -101,6 +107,7 @@ def search_shown(
     if methods is not None:
         wanted = wanted.only(texts("methods", methods, "methods of the space, such as 'complex/all+n3'"))
     chosen, study_folder, run_folder = choose_device(device), folder / STUDY, RunFolder(folder)
+    at_a_time = workers_for(workers, graph, chosen, seconds)
     if run_folder.is_complete and (study_folder / REPORT).is_file():
         return Run.load(folder, device)
     plan = plan_for(graph, wanted, text, seed)
@@ -111,18 +118,21 @@ def search_shown(
     shown_by, phase = (display, display.phase) if display else (nullcontext(), listener.phase)
     with take_lock(study_folder / ".lock", f"another process is searching in {folder}"), shown_by, told_to(phase):
         began = time.monotonic()
-        if earlier is None:
-            earlier = completed(plan, graph, wanted, seconds, chosen)
-            atomic_write(study_folder / SPACE, text.encode())
-            earlier.save(study_folder)
-        study = Study(study_folder, wanted.only(earlier.step_seconds), seed)
         interrupted = False
-        if run_folder.is_complete:
+        with place_for(at_a_time, graph, chosen, seed, listener, study_folder) as place:
+            if earlier is None:
+                earlier = completed(plan, wanted, seconds, place)
+                atomic_write(study_folder / SPACE, text.encode())
+                earlier.save(study_folder)
+            study = Study(study_folder, wanted.only(earlier.step_seconds), seed)
+            best = None
+            if not run_folder.is_complete:
+                search = Search(place, study, earlier, seconds, seeds, device, study_folder, display, began)
+                best = search.run()
+                interrupted = search.interrupted
+        if best is None:
             found = Run.load(folder, device)
         else:
-            search = Search(graph, study, earlier, seconds, seeds, chosen, study_folder, listener, display, began)
-            best = search.run()
-            interrupted = search.interrupted
             _clear(run_folder)
             found = _finished(best, folder, test)
         others = [] if interrupted else _seeds(found, study_folder / SEEDS, seeds, device, test, listener)

@@ -39,17 +39,35 @@ class Counts(NamedTuple):
 
 
 @operation("triton", "numba")
-def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
+def count_better(
+    scores: Tensor,
+    truth: Tensor,
+    keys: Tensor,
+    start: Tensor,
+    stop: Tensor,
+    levels: Tensor | None = None,
+    first: int = 0,
+    num_entities: int | None = None,
+) -> Counts:
     """Count in each row the candidates that beat or tie the true entity; known answers are no candidates.
 
     Args:
-        scores: ``[B, E]``; rows may be strided.
+        scores: ``[B, e]`` of the entities from `first` on; rows may be strided.
         truth: int64 ``[B]``: the true entity, whether or not it is among the known answers.
         keys: int64 ``[K]``, ascending: an answer is a key modulo E, and the keys of one row agree in the rest.
-        start, stop: int64 ``[B]``: row b's known answers are ``keys[start[b]:stop[b]]``, each one once.
+        start, stop: int64 ``[B]``: row b's known answers are ``keys[start[b]:stop[b]]``, each one once. Those whose
+            scores are not among these are passed over.
+        levels: ``[B]``: the scores of the true entities; None where all of them are among `scores`.
+        num_entities: E; None where `scores` are those of all.
 
-    Counts over all entities less counts over the known answers: nothing of the scores' size is written.
+    Counts over all entities less counts over the known answers: nothing of the scores' size is written. The true entity
+    is left out by its id, whatever its score: counts of ranges of entities can be added up.
     """
+
+
+def levels_of(scores: Tensor, truth: Tensor, first: int) -> Tensor:
+    """The scores of the true entities ``[B]``, which are among ``[B, e]``."""
+    return scores.gather(1, (truth - first)[:, None])[:, 0]
 
 
 def check_counts(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> None:

@@ -21,7 +21,7 @@ from eans.kernels.kinds import Comparison, width_of
 from eans.kernels.numba_arrays import flat
 from eans.kernels.numba_rows import KINDS, score_of, shifted_score_of
 from eans.kernels.numba_threads import compiled, cuts, run_rows, share, threads_for
-from eans.kernels.rank import Counts, check_counts
+from eans.kernels.rank import Counts, check_counts, levels_of
 
 # Bytes of table rows that stay in the second-level cache while all queries pass by.
 TILE_BYTES = 1 << 18
@@ -79,49 +79,73 @@ def compare_all(
 
 
 @compiled
-def _count_loop(greater, equal, nan, scores, stride, num_entities, truth, keys, start, stop, first, last):
-    """Count in rows ``[first, last)`` of `scores`, which lie `stride` apart; the others are ``[B]``."""
-    entities = uint64(num_entities)
+def _count_loop(
+    greater, equal, nan, scores, stride, width, begin, num_entities, truth, levels, keys, start, stop, first, last
+):  # fmt: skip
+    """Count in rows ``[first, last)`` of `scores` of entities ``[begin, begin + width)``, which lie `stride` apart.
+
+    The others are ``[B]``. A place before the first is, unsigned, one behind the last.
+    """
+    columns, entities, offset = uint64(width), uint64(num_entities), uint64(begin)
     for b in range(uint64(first), uint64(last)):
         row = b * uint64(stride)
-        mine = uint64(truth[b])
-        level = scores[row + mine]
+        level = levels[b]
         above = same = undefined = 0
-        for e in range(entities):
+        for e in range(columns):
             score = scores[row + e]
             above += score > level
             same += score == level
             undefined += score != score
-        same -= 1  # the true entity itself
-        for place in range(uint64(start[b]), uint64(stop[b])):
-            e = uint64(keys[place]) % entities
-            score = scores[row + e]
+        mine = uint64(truth[b]) - offset
+        if mine < columns:
+            score = scores[row + mine]
             above -= score > level
-            same -= (score == level) & (e != mine)
+            same -= score == level
+        for place in range(uint64(start[b]), uint64(stop[b])):
+            e = uint64(keys[place]) % entities - offset
+            if e < columns and e != mine:
+                score = scores[row + e]
+                above -= score > level
+                same -= score == level
         greater[b], equal[b], nan[b] = above, same, undefined
 
 
-def _check_counts(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> None:
-    """Raise for what the loop, which checks nothing, would read wrongly; arguments as of `count_better`."""
+def _check_counts(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor, bounds: range) -> None:
+    """Raise for what the loop, which checks nothing, would read wrongly; arguments as of `count_better`.
+
+    The true entities lie within `bounds`.
+    """
     check_counts(scores, truth, keys, start, stop)
     if any(tensor.device.type != "cpu" for tensor in (scores, truth, keys, start, stop)):
         raise ValueError("the compiled loops take tensors on the CPU only")
     if not len(scores):
         return
     mine, begin, end = truth.numpy(), start.numpy(), stop.numpy()
-    if mine.min() < 0 or mine.max() >= scores.shape[1]:
-        raise IndexError(f"entities from {mine.min()} to {mine.max()} among {scores.shape[1]}")
+    if mine.min() < bounds.start or mine.max() >= bounds.stop:
+        raise IndexError(f"entities from {mine.min()} to {mine.max()} among {bounds.start} to {bounds.stop}")
     if begin.min() < 0 or end.max() > len(keys):
         raise IndexError(f"answers from {begin.min()} to {end.max()} among {len(keys)}")
 
 
-def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
+def count_better(
+    scores: Tensor,
+    truth: Tensor,
+    keys: Tensor,
+    start: Tensor,
+    stop: Tensor,
+    levels: Tensor | None = None,
+    first: int = 0,
+    num_entities: int | None = None,
+) -> Counts:
     """`eans.kernels.count_better`, compiled; float32 or float64."""
-    _check_counts(scores, truth, keys, start, stop)
-    batch, num_entities = scores.shape
+    batch, width = scores.shape
+    num_entities = num_entities or width
+    within = range(first, first + width) if levels is None else range(num_entities)
+    _check_counts(scores, truth, keys, start, stop, within)
+    levels = levels_of(scores, truth, first) if levels is None else levels.to(scores.dtype)
     counts = Counts(*(torch.empty(batch, dtype=torch.int64) for _ in range(3)))
     scores = scores if scores.stride(1) == 1 else scores.contiguous()
-    given = flat(scores), scores.stride(0), num_entities
-    answers = [flat(tensor.contiguous()) for tensor in (truth, keys, start, stop)]
+    given = flat(scores), scores.stride(0), width, first, num_entities
+    answers = [flat(tensor.contiguous()) for tensor in (truth, levels, keys, start, stop)]
     run_rows(_count_loop, batch, scores.numel(), *(flat(count) for count in counts), *given, *answers)
     return counts

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from eans.kernels.kinds import Comparison, width_of
-from eans.kernels.rank import Counts, check_counts
+from eans.kernels.rank import Counts, check_counts, levels_of
 from eans.kernels.triton_tiles import check_types, load_planes
 
 
@@ -172,36 +172,43 @@ def compare_all(
 @triton.jit
 def _count_kernel(
     counts,  # [3, CHUNKS, B]: greater, equal, nan
-    scores,  # [B, E], rows ROW_STRIDE and columns COLUMN_STRIDE apart
+    scores,  # [B, e], rows ROW_STRIDE and columns COLUMN_STRIDE apart
     truth,  # [B]
+    levels,  # [B]
     keys,  # [K]
     starts,  # [B]
     stops,  # [B]
-    num_entities,
+    width,  # e
+    offset,  # the first entity
+    num_entities,  # E
     row_stride,
     column_stride,
     CHUNK: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Count in scores ``[chunk * CHUNK, (chunk + 1) * CHUNK)`` of one row, less an equal share of its known answers."""
+    """Count in scores ``[chunk * CHUNK, (chunk + 1) * CHUNK)`` of one row, less an equal share of its known answers.
+
+    Answers whose scores are not among these are passed over.
+    """
     row, chunk = tl.program_id(0), tl.program_id(1)
     batch, chunks = tl.num_programs(0), tl.num_programs(1)
     scores += row.to(tl.int64) * row_stride
-    mine = tl.load(truth + row)
-    level = tl.load(scores + mine * column_stride)
+    mine = tl.load(truth + row) - offset
+    level = tl.load(levels + row)
     lane = tl.arange(0, TILE)
     greater = tl.zeros([TILE], dtype=tl.int32)
     equal = tl.zeros([TILE], dtype=tl.int32)
     nan = tl.zeros([TILE], dtype=tl.int32)
 
     first = chunk * CHUNK
-    end = tl.minimum(first + CHUNK, num_entities)
+    end = tl.minimum(first + CHUNK, width)
     for begin in range(first, end, TILE):
         entity = begin + lane
         inside = entity < end
         score = tl.load(scores + entity.to(tl.int64) * column_stride, mask=inside, other=0.0)
-        greater += (inside & (score > level)).to(tl.int32)
-        equal += (inside & (score == level) & (entity != mine)).to(tl.int32)
+        others = inside & (entity != mine)
+        greater += (others & (score > level)).to(tl.int32)
+        equal += (others & (score == level)).to(tl.int32)
         nan += (score != score).to(tl.int32)
 
     start, stop = tl.load(starts + row), tl.load(stops + row)
@@ -209,13 +216,14 @@ def _count_kernel(
     last = tl.minimum(start + (chunk + 1) * share, stop)
     # All keys of a row are the same multiple of E away from their answers: one slow division instead of many.
     base = tl.load(keys + start, mask=start < stop, other=0)
-    base -= base % num_entities
+    base += offset - base % num_entities
     for begin in range(start + chunk * share, last, TILE):
         inside = begin + lane < last
         entity = tl.load(keys + begin + lane, mask=inside, other=0) - base
+        inside = inside & (entity >= 0) & (entity < width) & (entity != mine)
         score = tl.load(scores + entity * column_stride, mask=inside, other=0.0)
         greater -= (inside & (score > level)).to(tl.int32)
-        equal -= (inside & (score == level) & (entity != mine)).to(tl.int32)
+        equal -= (inside & (score == level)).to(tl.int32)
 
     target = counts + (chunk * batch + row).to(tl.int64)
     plane = tl.cast(chunks, tl.int64) * batch
@@ -224,11 +232,21 @@ def _count_kernel(
     tl.store(target + 2 * plane, tl.sum(nan).to(tl.int64))
 
 
-def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, stop: Tensor) -> Counts:
+def count_better(
+    scores: Tensor,
+    truth: Tensor,
+    keys: Tensor,
+    start: Tensor,
+    stop: Tensor,
+    levels: Tensor | None = None,
+    first: int = 0,
+    num_entities: int | None = None,
+) -> Counts:
     """`eans.kernels.count_better`; nothing waits for the device, and whole numbers make the same sums in any order."""
     check_counts(scores, truth, keys, start, stop)
-    batch, num_entities = scores.shape
-    chunks = triton.cdiv(num_entities, COUNT_CHUNK)
+    batch, width = scores.shape
+    levels = levels_of(scores, truth, first) if levels is None else levels.to(scores.dtype)
+    chunks = triton.cdiv(width, COUNT_CHUNK)
     counts = torch.empty(3, chunks, batch, dtype=torch.int64, device=scores.device)
     if batch:
         with torch.cuda.device_of(scores):
@@ -236,10 +254,13 @@ def count_better(scores: Tensor, truth: Tensor, keys: Tensor, start: Tensor, sto
                 counts,
                 scores,
                 truth.contiguous(),
+                levels.contiguous(),
                 keys.contiguous(),
                 start.contiguous(),
                 stop.contiguous(),
-                num_entities,
+                width,
+                first,
+                num_entities or width,
                 scores.stride(0),
                 scores.stride(1),
                 CHUNK=COUNT_CHUNK,

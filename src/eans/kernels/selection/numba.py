@@ -80,8 +80,8 @@ def _is_known(e, keys, start, stop, num_entities):
 
 
 @inlined
-def _finish(scores, entities, base, size, k):
-    """Turn the heap into a list of `k`, best first."""
+def _finish(scores, entities, base, size, k, begin):
+    """Turn the heap into a list of `k`, best first; columns become entities, which count from `begin`."""
     for place in range(size, k):
         scores[base + place], entities[base + place] = -math.inf, -1
     last = size
@@ -91,15 +91,19 @@ def _finish(scores, entities, base, size, k):
         score, e = scores[i], entities[i]
         scores[i], entities[i] = scores[base], entities[base]
         _sink(scores, entities, base, last, score, e)
+    for place in range(size):
+        entities[base + place] += begin
 
 
 @compiled
-def _best_loop(best, entities, nan, k, scores, stride, num_entities, keys, start, stop, first, last):
+def _best_loop(
+    best, entities, nan, k, scores, stride, columns, begin, num_entities, keys, start, stop, first, last
+):  # fmt: skip
     """Rows ``[first, last)`` of `scores`, which lie `stride` apart; the results are ``[B * k]``, `nan` ``[B]``."""
-    width, size_k = uint64(num_entities), uint64(k)
+    width, size_k, offset = uint64(columns), uint64(k), uint64(begin)
     for b in range(uint64(first), uint64(last)):
         row, base, size = b * uint64(stride), b * size_k, uint64(0)
-        begin, end = uint64(start[b]), uint64(stop[b])
+        low, high = uint64(start[b]), uint64(stop[b])
         for group in range(uint64(0), width, uint64(GROUP)):
             level = best[base] if size == size_k else scores.dtype.type(-math.inf)
             until = min(group + uint64(GROUP), width)
@@ -114,22 +118,30 @@ def _best_loop(best, entities, nan, k, scores, stride, num_entities, keys, start
                 if score != score:
                     nan[b] = True
                 elif size < size_k:
-                    if not _is_known(e, keys, begin, end, num_entities):
+                    if not _is_known(e + offset, keys, low, high, num_entities):
                         _rise(best, entities, base, size, score, e)
                         size += uint64(1)
-                elif score > best[base] and not _is_known(e, keys, begin, end, num_entities):
+                elif score > best[base] and not _is_known(e + offset, keys, low, high, num_entities):
                     _sink(best, entities, base, size, score, e)
-        _finish(best, entities, base, size, size_k)
+        _finish(best, entities, base, size, size_k, begin)
 
 
-def best(scores: Tensor, k: int, keys: Tensor, start: Tensor, stop: Tensor) -> Best:
+def best(
+    scores: Tensor,
+    k: int,
+    keys: Tensor,
+    start: Tensor,
+    stop: Tensor,
+    first: int = 0,
+    num_entities: int | None = None,
+) -> Best:
     """`eans.kernels.best`, compiled; float32 or float64."""
     _check(scores, k, keys, start, stop)
     scores = scores if scores.stride(1) == 1 else scores.contiguous()
     shape = len(scores), k
     entities = torch.empty(shape, dtype=torch.int64)
     found = Best(scores.new_empty(shape), entities, torch.zeros(len(scores), dtype=torch.bool))
-    given = flat(scores), scores.stride(0), scores.shape[1]
+    given = flat(scores), scores.stride(0), scores.shape[1], first, num_entities or scores.shape[1]
     answers = [flat(tensor.contiguous()) for tensor in (keys, start, stop)]
     run_rows(_best_loop, len(scores), scores.numel(), *map(flat, found), k, *given, *answers)
     return found

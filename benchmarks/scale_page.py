@@ -1,7 +1,8 @@
 """Writes the tables of docs/explanation/scale.md: `python -m benchmarks.scale_page`.
 
 Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` stands what is made here: of ``records/large.jsonl``, and of
-what small trainers say of memory (`eans.description.growth`). All else is written by hand.
+what small trainers say of memory (`eans.description.growth`). All else is written by hand. What a plan says of a run is
+kept in ``records/large-plans.jsonl`` when the run is first seen: later versions may need less than the run did.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from benchmarks.plots import TITLES
 from eans.data import Sizes
 from eans.description.growth import Growth, growth, stand_in
 from eans.description.planning import memory
+from eans.experiments import current_commit
 from eans.files import atomic_write
 from eans.optimizer import OPTIMIZERS
 from eans.recipes import Recipe, load
 from eans.recipes.build import resolve
+from eans.run import MEGABYTE
 
+PLANS = FILE.with_name("large-plans.jsonl")
 PAGE = FILE.parent.parent / "docs" / "explanation" / "scale.md"
 MODELS = {"TransE, 200 wide": "transe", "ComplEx or RotatE, 400 wide": "complex"}
 GRAPHS = ("1m", "5m", "20m", "freebase86m")
@@ -70,9 +74,24 @@ def short(count: int) -> str:
     return f"{count / 1e6:.0f}M" if count >= 1e6 else f"{count / 1e3:.0f}k"
 
 
+def read(file: Path) -> list[dict[str, Any]]:
+    """The lines of a file; none where there is no file."""
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
+
+
 def records() -> list[dict[str, Any]]:
-    """All runs, in the order in which they were made."""
-    return [json.loads(line) for line in FILE.read_text("utf-8").splitlines()] if FILE.is_file() else []
+    """All runs, in the order in which they were made, each with its ``planned`` peak in bytes."""
+    return [run | {"planned": plan["peak"]} for run, plan in zip(read(FILE), read(PLANS), strict=True)]
+
+
+def plan_runs() -> None:
+    """Keep what a plan says of the runs that have none yet."""
+    runs, plans = read(FILE), read(PLANS)
+    for run in runs[len(plans) :]:
+        plans.append(
+            {"run": len(plans), "run_commit": run["commit"], "peak": predicted(run), "commit": current_commit()}
+        )
+    atomic_write(PLANS, "".join(json.dumps(plan) + "\n" for plan in plans).encode())
 
 
 def runs(found: Iterable[Mapping[str, Any]]) -> str:
@@ -83,7 +102,7 @@ def runs(found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _run(record: Mapping[str, Any]) -> list[str]:
-    rate, splits = record["positives_per_second"], record["graph"]["splits"]
+    rate = record["positives_per_second"]
     return [
         short(record["entities"]),
         title(record),
@@ -91,8 +110,8 @@ def _run(record: Mapping[str, Any]) -> list[str]:
         *(f"{record[key]:,}" for key in ("batch", "negatives", "steps")),
         f"{record['passes']:.2f}",
         *(f"{rate[key]:,}" for key in ("fastest", "median", "median_per_cpu_second")),
-        f"{record['peak_mb']['rank'] / 1e3 * 1.048576:.2f}",
-        f"{predicted(record, Sizes(record['entities'], record['relations'], **splits)) / 1e9:.2f}",
+        f"{measured(record) / 1e9:.2f}",
+        f"{record['planned'] / 1e9:.2f}",
     ]
 
 
@@ -102,8 +121,14 @@ def title(record: Mapping[str, Any]) -> str:
     return f"{TITLES.get(model, model)} d={record['dim']}, {method}"
 
 
-def predicted(record: Mapping[str, Any], sizes: Sizes) -> int:
+def measured(record: Mapping[str, Any]) -> int:
+    """The peak of a run in bytes: of the process, or of a GPU's memory."""
+    return int((record["peak_mb"]["rank"] if record["device"] == "cpu" else record["peak_gpu_mb"]) * MEGABYTE)
+
+
+def predicted(record: Mapping[str, Any]) -> int:
     """The peak that the formula says, in bytes."""
+    sizes = Sizes(record["entities"], record["relations"], **record["graph"]["splits"])
     settings = {
         "model.dim": record["dim"],
         "train.optimizer": record["optimizer"],
@@ -179,6 +204,7 @@ def written(page: str, name: str) -> str:
 def main(page: Path = PAGE) -> None:
     """Rewrite the page."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    plan_runs()
     text = page.read_text("utf-8")
     for name, make in PARTS.items():
         begin, end = f"<!-- begin {name} -->\n\n", f"\n\n<!-- end {name} -->"

@@ -38,7 +38,7 @@ def test_a_run_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(scale_page, "predicted", lambda record: record["entities"])
     scale_page.plan_runs()
     assert [record["planned"] for record in scale_page.records()] == [run["entities"]]
-    monkeypatch.setattr(scale_page, "predicted", lambda record: 0)
+    monkeypatch.setattr(scale_page, "predicted", lambda _: 0)
     runs.write_text(2 * (json.dumps(run) + "\n"), "utf-8")
     scale_page.plan_runs()
     assert [record["planned"] for record in scale_page.records()] == [run["entities"], 0]

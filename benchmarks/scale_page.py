@@ -160,6 +160,7 @@ def quality(found: Iterable[Mapping[str, Any]]) -> str:
                 title(record),
                 record["optimizer"],
                 f"{record['passes']:.2f}",
+                record["protocol"].rpartition("; ")[2],
                 *(f"{record['valid'][key]['mrr']:.4f}" for key in ("frequency", "model", "planted")),
             ]
             for record in found

@@ -76,8 +76,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "computation": ("kernels", "optimizer", "ordering", "devices"),
     "graphs": (
-        "labelled", "vocabulary", "triple_index", "graph", "relation_patterns", "weights", "batches", "data",
-        "splitting", "manifest", "tensor_files", "queries",
+        "labelled", "misspelt", "vocabulary", "numbering", "label_blocks", "triple_index", "graph", "relation_patterns",
+        "weights", "permutation", "batches", "data", "splitting", "manifest", "tensor_files", "queries",
     ),
     "parts": ("models", "samplers", "losses", "penalties", "objective", "compatibility"),
     "training": (

@@ -10,10 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eans import batches
 from eans.batches import BatchStream, mix
 from eans.errors import DataError
 from eans.graph import KnowledgeGraph
 from eans.losses.logsigmoid import LogSigmoid
+from eans.permutation import Permutation
 from eans.types import Batch, Scores
 from eans.weights import answer_weights, query_weights, subsampling_weights
 
@@ -70,6 +72,43 @@ def test_random_access(batch_size):
     stream = BatchStream(graph, batch_size, seed=5)
     for step in [29, 0, 13, 13, 28, 1, 2, 3, 27, 14, *range(30), *reversed(range(30))]:
         assert same(stream[step], expected[step])
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Ten triples count as very many, of which four are permuted at a time."""
+    monkeypatch.setattr(batches, "MOST_DRAWN", 9)
+    monkeypatch.setattr(batches, "BLOCK", 4)
+    return line(10)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 10, 27])
+def test_very_many_triples_are_permuted_by_blocks(many, batch_size):
+    """Each once in a pass and side, other permutations of each, and the same batches from any step on."""
+    stream, steps = BatchStream(many, batch_size, seed=5), 2 * -(-30 // batch_size)
+    expected = [stream[step] for step in range(steps)]
+    passes = []
+    for parity in (0, 1):
+        seen = [row for batch in expected[parity::2] for row in rows(batch)]
+        passes += [tuple(seen[start : start + 10]) for start in (0, 10, 20)]
+    assert {frozenset(one) for one in passes} == {frozenset(map(tuple, many.train.tolist()))}
+    assert len(set(passes)) == 6
+    other = BatchStream(many, batch_size, seed=6)
+    assert [rows(other[step]) for step in range(steps)] != [rows(batch) for batch in expected]
+    stream = BatchStream(many, batch_size, seed=5)
+    for step in [steps - 1, 0, 1, steps - 2, *reversed(range(steps)), *range(steps)]:
+        assert same(stream[step], expected[step])
+
+
+def test_of_very_many_triples_a_block_is_kept(many, monkeypatch):
+    asked = []
+    plain = Permutation.between
+    monkeypatch.setattr(Permutation, "between", lambda *given: asked.append(given[1:3]) or plain(*given))
+    stream = BatchStream(many, 2, seed=0)
+    for step in range(10):
+        _ = stream[step]
+    assert asked == [(0, 4), (0, 4), (4, 8), (4, 8), (8, 10), (8, 10)]
+    assert not stream._shuffles
 
 
 def test_the_global_generator_plays_no_part():

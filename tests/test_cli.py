@@ -321,7 +321,7 @@ def test_train_in_a_pipe(graph_folder: Path, tmp_path: Path) -> None:
     lines = [line.rstrip() for line in result.stdout.splitlines()]
     assert lines[0] == "KnowledgeGraph('ring', 60 entities, 3 relations, train 157, valid 12, test 11)"
     assert lines[1] == "transe d=8 (512 parameters), eans negatives n=4, substitution loss, b=32, seed 5, cpu"
-    assert lines[2] == "20 steps (2.0 passes over train per side)"
+    assert lines[2] == "20 steps of 32 triples (2.0 passes over train per side)"
     validation = "validation every 10 steps on 12 triples, best weights kept, stops early after 5 without a better MRR"
     assert lines[3] == validation
     number = r"0\.\d{4}"

@@ -100,8 +100,19 @@ def test_components_against_a_walk(given: tuple[int, list[tuple[int, int]]]) -> 
             for node in both:
                 reached[node] = both
     ends = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2)
-    found = structure.component_of(ends[:, 0], ends[:, 1], size).tolist()
-    assert found == [min(reached[node]) for node in range(size)]
+    for block in (1, structure.BLOCK):  # as many edges as nodes at a time, at least
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(structure, "BLOCK", block)
+            found = structure.component_of(ends[:, 0], ends[:, 1], size).tolist()
+        assert found == [min(reached[node]) for node in range(size)]
+
+
+def test_train_is_looked_at_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph()
+    whole = structure.leakage(graph, [])
+    assert 0 < whole["test"]["linked"] < whole["test"]["triples"]
+    monkeypatch.setattr(structure, "BLOCK", 7)
+    assert structure.leakage(graph, []) == whole
 
 
 @given(order=st.permutations(range(50)))

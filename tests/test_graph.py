@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 from collections import Counter
 from dataclasses import FrozenInstanceError
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from eans import triple_index, weights
 from eans.errors import DataError, UsageError
 from eans.graph import (
     SIDES,
@@ -124,7 +126,21 @@ def test_a_misspelt_label_among_very_many():
     words = Vocabulary([f"City {number:06}" for number in range(30_000)] + ["Amsterdam", "Berlin"])
     assert words.nearest("AMSTERDAM") == "; did you mean 'Amsterdam'?"
     assert words.nearest("berlim") == "; did you mean 'Berlin'?"
-    assert words.nearest("Zzz") == ""
+    assert words.nearest("Zzz") == words.nearest("") == ""
+
+
+@pytest.mark.parametrize(
+    "asked", ["msterdam", "Amsetrdam", "xAmsterdam", "mAsterdam", "Amstrdm", "AMSTERDÁM", "amster dam"]
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_wherever_a_letter_is_wrong(asked, named):
+    """Also in front; among labels that repeat its letters, and among names."""
+    others = [f"{part}{number:05}" for number in range(10_001) for part in ("Amamamstst ", "Rotterdam ", "München ")]
+    words = Vocabulary([*others[:20_000], "Amsterdam", *others[20_000:]])
+    if named:
+        labels = pa.array([f"Q{number}" for number in range(len(words))])
+        words = Vocabulary(labels).named(labels, words.array)
+    assert words.nearest(asked) == "; did you mean 'Amsterdam'?"
 
 
 @pytest.mark.parametrize("bad", ["", "a\tb", "a\nb", "a\rb", "\n"])
@@ -272,6 +288,59 @@ def test_index_of_no_triples():
     assert index.contains_candidates(asked, "head", torch.zeros(2, 3, dtype=torch.int64)).any().item() is False
 
 
+@given(st.lists(st.integers(-3, 12), max_size=40), st.integers(1, 9))
+def test_distinct_values_in_blocks(values, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triple_index, "BLOCK", block)
+        found = triple_index.distinct(np.array(values, np.int64))
+    assert found.tolist() == sorted(set(values))
+
+
+@pytest.mark.parametrize("entities", [E, 2**31])  # queries in the keys, and numbered
+def test_an_index_of_several_parts(monkeypatch, entities):
+    monkeypatch.setattr(triple_index, "BLOCK", 7)
+    every = torch.cartesian_prod(torch.arange(E), torch.arange(R), torch.arange(E))
+    known = every[torch.randint(len(every), (50,), generator=torch.Generator().manual_seed(0))]
+    whole, parts = (TripleIndex(given, entities, R) for given in (known, [known[:20], known[:0], known[20:]]))
+    reference = TripleIndex(known, E, R)
+    for side in SIDES:
+        assert torch.equal(whole.keys[side], parts.keys[side])
+        assert torch.equal(whole.count(every, side), reference.count(every, side))
+    assert torch.equal(parts.contains(every), reference.contains(every))
+
+
+@pytest.mark.parametrize("wrong", [[[0, 0, 1]], torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 3)])
+def test_triples_that_are_none(wrong):
+    with pytest.raises(UsageError, match=r"triples must be an int64 tensor of shape \[n, 3\], got "):
+        TripleIndex(wrong, E, R)
+
+
+def taken_by(call) -> int:
+    """The most bytes that NumPy holds meanwhile."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_of_an_index_and_of_weights(monkeypatch):
+    """An index takes what is kept of it; weights 5 bytes for each triple of a side, and what a share takes."""
+    monkeypatch.setattr(triple_index, "BLOCK", 1 << 12)
+    monkeypatch.setattr(weights, "SHARE", 1 << 12)
+    size = 1 << 18
+    columns = [torch.randint(high, (size,)) for high in (5_000, 7, 5_000)]
+    large = torch.stack(columns, dim=1)
+    assert taken_by(lambda: TripleIndex(large, 5_000, 7)) < 1.2 * 16 * size
+    assert taken_by(lambda: subsampling_weights(large, 7)) < 1.4 * 9 * size
+
+
+def test_without_held_out_triples_one_index_is_enough(people):
+    alone = KnowledgeGraph("alone", people.entities, people.relations, people.train, people.valid[:0], people.test[:0])
+    assert alone.known is alone.known_train
+
+
 def test_the_first_and_the_last_key():
     corners = tensor([(0, 0, 0), (E - 1, R - 1, E - 1)])
     for present in corners:
@@ -347,9 +416,9 @@ def test_subsampling_weights_by_hand():
     counts = [(3, 1), (3, 1), (3, 2), (1, 2), (1, 1), (1, 1)]
     expected = [((a + 3) + (b + 3)) ** -0.5 for a, b in counts]
     assert expected[0] == 10**-0.5
-    weights = subsampling_weights(tensor(rows), R)
-    assert weights.dtype == torch.float32
-    assert weights.tolist() == pytest.approx(expected, rel=1e-6)
+    found = subsampling_weights(tensor(rows), R)
+    assert found.dtype == torch.float32
+    assert found.tolist() == pytest.approx(expected, rel=1e-6)
 
 
 POWERS = st.sampled_from([0.5, 0.0, 0.25, 1.0, 2.0])
@@ -379,6 +448,15 @@ def test_answer_weights_by_hand():
     rows = [(0, 0, 1), (0, 0, 2), (0, 1, 1), (3, 0, 0)]
     assert answer_weights(tensor(rows), "tail", 1.0).tolist() == pytest.approx([0.55, 0.325, 0.55, 1.0])
     assert answer_weights(tensor(rows), "head", 1.0).tolist() == pytest.approx([1.0, 1.0, 1.0, 0.325])
+
+
+@given(triples(max_size=60), st.integers(1, 9), st.sampled_from(SIDES))
+def test_queries_are_counted_share_by_share(rows, share, side):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights, "SHARE", share)
+        patch.setattr(weights, "MOST_SHARES", 4)
+        found = query_weights(tensor(rows), R, side)
+    assert torch.equal(found, query_weights(tensor(rows), R, side))
 
 
 @given(triples(), POWERS)

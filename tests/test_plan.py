@@ -90,7 +90,7 @@ def test_freebase_by_its_sizes() -> None:
     planned = plan_for(
         parse_sizes("86M,14824,338M"),
         "default/transe/uniform",
-        ["model.dim=100", "train.optimizer=adam", "train.steps=1000", "train.subsampling=false"],
+        ["model.dim=100", "train.optimizer=adam", "train.steps=1000", "train.batch_size=512"],
         estimate=False,
     )
     facts = planned.facts
@@ -98,6 +98,9 @@ def test_freebase_by_its_sizes() -> None:
     assert facts["bytes"]["optimizer"]["all"] == pytest.approx(2 * facts["bytes"]["model"]["all"], rel=1e-6)
     assert facts["checkpoint"] == pytest.approx(3 * facts["bytes"]["model"]["all"], rel=1e-6)
     assert facts["peak"]["cpu"] > facts["checkpoint"] + facts["bytes"]["graph"]["all"]
+    # Triples, one index with the numbers of its queries, and weights: there is no order of so many triples.
+    assert facts["bytes"]["graph"]["all"] == (24 + 16 + 16) * 338_000_000
+    assert facts["bytes"]["batches"]["all"] == pytest.approx(4 * 338_000_000, rel=0.001)
     assert facts["seconds"] is None
     text = str(planned)
     assert "86,000,000 entities, 14,824 relations, 338,000,000 triples" in text

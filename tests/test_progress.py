@@ -242,7 +242,7 @@ def test_a_run_says_its_plan_its_speed_and_its_end() -> None:
     assert lines(stream)[:4] == [
         "KnowledgeGraph('ring', 60 entities, 3 relations, train 157, valid 12, test 11)",
         "transe d=8 (512 parameters), eans + self-adversarial negatives n=4, substitution loss, b=32, seed 0, cpu",
-        "200 steps (20 passes over train per side)",
+        "200 steps of 32 triples (20 passes over train per side)",
         "validation every 100 steps on 12 triples, best weights kept, stops early after 5 without a better MRR",
     ]
     for pattern in (
@@ -277,13 +277,25 @@ def test_what_a_cap_means_is_said() -> None:
     )
     (line, _) = plan(resolve(load("default"), many), many)
     assert line == (
-        "100,000 steps (16 passes over train per side; auto is capped there, 100 passes would take 613,400 steps:"
-        " set train.steps for more)"
+        "100,000 steps of 1,024 triples (33 passes over train per side; auto is capped there, 100 passes would take"
+        " 306,800 steps: set train.steps for more)"
     )
-    (line, _) = plan(resolve(load("default", {"train.steps": 3_000}), many), many)
-    assert line == "3,000 steps (0.5 passes over train per side)"
+    (line, _) = plan(resolve(load("default", {"train.steps": 3_000, "train.batch_size": 512}), many), many)
+    assert line == "3,000 steps of 512 triples (0.49 passes over train per side)"
     (line,) = plan(resolve(load("default", {"train.valid_every": 0}), graph), graph)
-    assert line == "2,000 steps (200 passes over train per side)"
+    assert line == "2,000 steps of 39 triples (200 passes over train per side)"
+
+
+def test_both_caps_are_said() -> None:
+    """Three hundred million triples, all of them views of one."""
+    graph = ring_graph()
+    huge = KnowledgeGraph("huge", graph.entities, graph.relations, graph.train, graph.valid, graph.test)
+    object.__setattr__(huge, "train", graph.train[:1].expand(300_000_000, 3))
+    (line, _) = plan(resolve(load("default"), huge), huge)
+    assert line == (
+        "100,000 steps of 16,384 triples (2.7 passes over train per side; auto is capped there and at batches of"
+        " 16,384, 100 passes would take 3,662,200 steps: set train.steps or train.batch_size for more)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -341,7 +353,7 @@ def test_training_from_python_shows_itself_unless_told_not_to(
     listener = Listener(tick=stopped.append, stop=lambda: len(stopped) == 3)
     with pytest.raises(Interrupted):
         eans.train(ring_graph(), "transe", "eans", out=tmp_path / "run", steps=6, listener=listener, **SMALL, **more)
-    assert ("6 steps (0.6 passes over train per side)\n" in capsys.readouterr().err) == progress
+    assert ("6 steps of 32 triples (0.6 passes over train per side)\n" in capsys.readouterr().err) == progress
     eans.resume(tmp_path / "run", listener=listener, **more)
     printed = capsys.readouterr()
     assert ("resuming at step 3\n" in printed.err) == ("trained 6 steps in " in printed.err) == progress
@@ -412,7 +424,7 @@ def test_bars_on_a_terminal_lines_in_a_pipe() -> None:
     os.close(master)
     assert process.communicate(timeout=60)[0] == b"done\n"
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown_bytes.decode())
-    assert "300 steps (30 passes over train per side)" in plain
+    assert "300 steps of 32 triples (30 passes over train per side)" in plain
     assert re.search(r"training .*━.* 300/300 .*loss \d+\.\d+ +valid MRR 0\.\d+ +[\d,]+ triples/s", plain)
 
 

@@ -16,7 +16,14 @@ from eans.errors import UsageError
 from eans.fitting import Plan
 from eans.graph import SIDES, KnowledgeGraph, Vocabulary
 from eans.recipes import Recipe, all_keys, default_for, key_groups, load, names, to_toml
-from eans.recipes.build import build_trainer, resolve
+from eans.recipes.build import (
+    AUTO_STEPS,
+    LARGEST_BATCH,
+    LEAST_PASSES,
+    automatic_batch_size,
+    build_trainer,
+    resolve,
+)
 from eans.samplers import SAMPLERS, Sampler
 from eans.weights import query_weights
 from helpers_graphs import random_graph
@@ -169,6 +176,20 @@ def test_margin_and_range_follow_the_model(model: str, dim: int, margin: float, 
     recipe = resolve(load(f"default/{model}/eans", {"model.dim": dim}), ring_graph())
     assert recipe.loss.margin == margin
     assert recipe.model.init_range == (pytest.approx(init_range) if init_range else recipe.model.init_range)
+
+
+@pytest.mark.parametrize(
+    ("triples", "batch"),
+    [
+        *((1, 16), (157, 39), (2_048, 512), (272_115, 512), (730_598, 512), (1_280_000, 512), (1_280_001, 1_024)),
+        *((10_000_000, 4_096), (40_960_000, 16_384), (300_000_000, 16_384)),
+    ],
+)
+def test_batches_grow_where_steps_may_not(triples: int, batch: int) -> None:
+    """As many for all graphs of up to 1.28 million triples as there were; then 20 passes for each side at least."""
+    assert automatic_batch_size(triples) == batch
+    if batch < LARGEST_BATCH:
+        assert AUTO_STEPS[1] * batch >= 2 * LEAST_PASSES * triples or triples < 1_000_000
 
 
 @pytest.mark.parametrize(

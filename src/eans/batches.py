@@ -15,9 +15,12 @@ from torch import Tensor
 
 from eans import kernels
 from eans.graph import SIDES, KnowledgeGraph, column
+from eans.permutation import Permutation
 from eans.types import Batch, Side
 from eans.weights import answer_weights, query_weights, subsampling_weights
 
+MOST_DRAWN = 1 << 24  # triples of which a whole permutation is drawn and kept; of more it is computed by blocks
+BLOCK = 1 << 18  # positions
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
@@ -93,18 +96,32 @@ class BatchStream:
         self.batch_size = batch_size
         self.seed = seed
         self._shuffles: dict[tuple[Side, int], Tensor] = {}
+        self._blocks: dict[Side, tuple[int, int, Tensor]] = {}
+
+    def _seed(self, side: Side, epoch: int) -> int:
+        return mix(self.seed, Purpose.SHUFFLE_TAIL if side == "tail" else Purpose.SHUFFLE_HEAD, epoch)
 
     def _shuffle(self, side: Side, epoch: int) -> Tensor:
         """The permutation of one epoch, drawn on the CPU so that every device sees the same one."""
         if (side, epoch) not in self._shuffles:
-            purpose = Purpose.SHUFFLE_TAIL if side == "tail" else Purpose.SHUFFLE_HEAD
-            generator = torch.Generator().manual_seed(mix(self.seed, purpose, epoch))
+            generator = torch.Generator().manual_seed(self._seed(side, epoch))
             permutation = torch.randperm(len(self.triples), generator=generator).to(self.triples.device)
             self._shuffles = {
                 key: kept for key, kept in self._shuffles.items() if key[0] != side or key[1] == epoch - 1
             }
             self._shuffles[side, epoch] = permutation
         return self._shuffles[side, epoch]
+
+    def _from(self, side: Side, epoch: int, position: int) -> Tensor:
+        """The rows from a position of an epoch's permutation on, as many as there are at hand."""
+        if len(self.triples) <= MOST_DRAWN:
+            return self._shuffle(side, epoch)[position:]
+        first = position - position % BLOCK
+        if self._blocks.get(side, ())[:2] != (epoch, first):
+            permutation = Permutation(len(self.triples), self._seed(side, epoch))
+            rows = permutation.between(first, min(first + BLOCK, permutation.size), self.triples.device)
+            self._blocks[side] = epoch, first, rows
+        return self._blocks[side][2][position - first :]
 
     def __getitem__(self, step: int) -> Batch:
         """The batch of a step, counted from 0; even steps corrupt tails."""
@@ -121,8 +138,7 @@ class BatchStream:
         start = (step // 2) * self.batch_size
         parts, missing = [], self.batch_size
         while missing:
-            epoch, offset = divmod(start, len(self.triples))
-            part = self._shuffle(side, epoch)[offset : offset + missing]
+            part = self._from(side, *divmod(start, len(self.triples)))[:missing]
             parts.append(part)
             start += len(part)
             missing -= len(part)

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from eans.arguments import choice, described, flag, shown, texts
 from eans.errors import DataError, EansWarning, UsageError
+from eans.label_blocks import label_blocks
 from eans.labelled import PARTS, Triples, asked_columns, extras, labelled, times_of, weights_of
+from eans.numbering import Numbering
 from eans.triple_index import HEAD as HEAD
 from eans.triple_index import RELATION as RELATION
 from eans.triple_index import SIDES as SIDES
@@ -113,24 +115,16 @@ class KnowledgeGraph:
         """
         asked = asked_columns(columns)
         extra = extras(train, asked, "train")
-        entities: dict[str, int] = {}
-        relations: dict[str, int] = {}
-        splits = []
+        entities, relations, splits = Numbering("entity"), Numbering("relation"), []
         for split, triples in zip(SPLITS, (train, valid, test), strict=True):
-            rows = [
-                (
-                    entities.setdefault(head, len(entities)),
-                    relations.setdefault(relation, len(relations)),
-                    entities.setdefault(tail, len(entities)),
-                )
-                for head, relation, tail in labelled(
-                    triples,
-                    split,
-                    asked if split == "train" else {part: asked[part] for part in PARTS if part in asked},
-                )
-            ]
-            splits.append(torch.tensor(rows, dtype=torch.int64).reshape(-1, 3))
-        made = cls(name, Vocabulary(entities), Vocabulary(relations, "relation"), *splits)
+            named = asked if split == "train" else {part: asked[part] for part in PARTS if part in asked}
+            blocks = [np.empty((0, 3), np.int64)]
+            for heads, kinds, tails in label_blocks(triples, split, named):
+                ends, between = entities.number(heads, tails)[0], relations.number(kinds)[0]
+                blocks.append(np.column_stack([ends[:, 0], between[:, 0], ends[:, 1]]))
+            splits.append(torch.from_numpy(np.concatenate(blocks)))
+        first, second = (Vocabulary(found.vocabulary().array, found.kind) for found in (entities, relations))
+        made = cls(name, first, second, *splits)
         if "weight" in extra:
             made = replace(made, weights=torch.from_numpy(weights_of(extra["weight"], "train")))
         if "time" in extra:
@@ -210,8 +204,8 @@ class KnowledgeGraph:
     @cached_property
     def known(self) -> TripleIndex:
         """An index over all three splits and `also_known`: what filtered ranking removes."""
-        triples = torch.cat([self.train, self.valid, self.test, self.also_known])
-        return TripleIndex(triples, self.num_entities, self.num_relations)
+        others = [triples for triples in (self.valid, self.test, self.also_known) if len(triples)]
+        return TripleIndex([self.train, *others], self.num_entities, self.num_relations) if others else self.known_train
 
     @cached_property
     def known_train(self) -> TripleIndex:
@@ -220,7 +214,9 @@ class KnowledgeGraph:
 
     def unseen_entities(self) -> int:
         """How many entities never occur in train."""
-        return self.num_entities - len(torch.unique(self.train[:, [HEAD, TAIL]]))
+        seen = torch.zeros(self.num_entities, dtype=torch.bool)
+        seen[self.train[:, HEAD]] = seen[self.train[:, TAIL]] = True
+        return int((~seen).sum())
 
     def text(self, split: Split) -> Iterator[str]:
         """The split as lines ``head<TAB>relation<TAB>tail<LF>``, in order."""
@@ -253,7 +249,9 @@ class KnowledgeGraph:
         """The SHA-256 of all labels in the order of their ids: what the ids of two graphs must agree in."""
         digest = hashlib.sha256()
         for vocabulary in (self.entities, self.relations):
-            digest.update(bytes_of(joined("\n", vocabulary.array, "")) + b"\n")
+            for start in range(0, max(len(vocabulary), 1), BLOCK):
+                digest.update(bytes_of(joined("\n", vocabulary.array[start : start + BLOCK], "")))
+            digest.update(b"\n")
         return digest.hexdigest()
 
     def __repr__(self) -> str:

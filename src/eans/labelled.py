@@ -112,9 +112,13 @@ def _rows(triples: Any, what: str, columns: Mapping[str, str]) -> Iterable[Any]:
 
 
 def _rows_of_frame(frame: Any, what: str, asked: Mapping[str, str]) -> Iterable[Any]:
-    """The rows of the columns that are named like the parts of a triple, or of the only three."""
-    places = _places_in_frame(frame, what, asked)
-    return zip(*(_column(frame, places[part]) for part in PARTS), strict=True)
+    return zip(*map(_listed, columns_of_frame(frame, what, asked)), strict=True)
+
+
+def columns_of_frame(frame: Any, what: str, asked: Mapping[str, str]) -> list[Any]:
+    """The columns that are named like the parts of a triple, or the only three: heads, relations and tails."""
+    places, names = _places_in_frame(frame, what, asked), _names(frame)
+    return [frame[names[places[part]]] for part in PARTS]
 
 
 def _places_in_frame(frame: Any, what: str, asked: Mapping[str, str]) -> dict[str, int]:
@@ -139,8 +143,7 @@ def _names(frame: Any) -> list[Any]:
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)  # of Arrow, of others
 
 
-def _column(frame: Any, at: int) -> list[Any]:
-    column = frame[_names(frame)[at]]
+def _listed(column: Any) -> list[Any]:
     found: list[Any] = column.to_list() if hasattr(column, "to_list") else column.to_pylist()
     return found
 
@@ -153,7 +156,7 @@ def extras(triples: object, columns: Mapping[str, str], what: str) -> dict[str, 
         return {}
     asked = [part for part in OPTIONAL if part in columns]
     places = _places_in_frame(triples, what, columns) if asked else {}
-    return {part: _column(triples, places[part]) for part in asked}
+    return {part: _listed(triples[_names(triples)[places[part]]]) for part in asked}  # type: ignore[index]
 
 
 def weights_of(values: Sequence[Any], what: str) -> NDArray[np.float32]:

@@ -97,7 +97,7 @@ class Asked(NamedTuple):
         place = column(side)
         return cls(there, there[:, place], triples[:, place], known.keys[side], start, stop, known.num_entities)
 
-    def count(self, score: Scorer, rows: slice | Tensor, tile: slice, levels: Tensor | None) -> tuple[Tensor, Tensor]:
+    def counted(self, score: Scorer, rows: slice | Tensor, tile: slice, levels: Tensor | None) -> tuple[Tensor, Tensor]:
         """`Counts` ``[3, b]`` of some rows in a tile, and the true answers' scores ``[b]``.
 
         These are `levels`, or read from the tile, which then has all of them.
@@ -119,7 +119,7 @@ def count_at_home(score: Scorer, asked: Asked, tiles: Sequence[slice]) -> tuple[
     levels = asked.truth.new_full(asked.truth.shape, torch.nan, dtype=torch.float64)  # holds float32 exactly
     for tile, (rows, _) in zip(tiles, _parted(asked.home, tiles, asked.truth.device), strict=True):
         if isinstance(rows, slice) or len(rows):
-            counts[:, rows], levels[rows] = asked.count(score, rows, tile, None)
+            counts[:, rows], levels[rows] = asked.counted(score, rows, tile, None)
     return levels, counts
 
 
@@ -128,7 +128,7 @@ def count_elsewhere(score: Scorer, asked: Asked, levels: Tensor, tiles: Sequence
     counts = asked.truth.new_zeros(3, len(asked.truth))
     for tile, (_, rows) in zip(tiles, _parted(asked.home, tiles, asked.truth.device), strict=True):
         if isinstance(rows, slice) or len(rows):
-            counts[:, rows] += asked.count(score, rows, tile, levels[rows])[0]
+            counts[:, rows] += asked.counted(score, rows, tile, levels[rows])[0]
     return counts
 
 

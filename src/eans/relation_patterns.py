@@ -6,6 +6,7 @@ answers a query about the other by being copied. A relation that overlaps with i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -20,7 +21,7 @@ Pattern = Literal["symmetric", "inverse", "near-duplicate"]
 HALF = 0.5  # of one relation's pairs: what is kept of train
 LEAST = 0.8  # share of both relations' pairs, from which they count as inverse or near-duplicate (Akrami et al., 2020)
 MOST_RELATIONS = 1000  # of a pair of entities; pairs with more of them are left out: they tell no relations apart
-BLOCK = 1 << 22  # coincidences that are counted at a time
+BLOCK, MOST_SHARES = 1 << 20, 1 << 8  # coincidences, and triples, that are counted at a time; shares of the triples
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,37 @@ def overlaps(triples: Tensor, num_entities: int, num_relations: int, least: floa
         num_entities, num_relations: how many ids there are.
         least: more than 0.
     """
+    nothing = torch.empty(0, dtype=torch.int64)
+    sizes = {reverse: torch.zeros(num_relations, dtype=torch.int64) for reverse in (False, True)}
+    found = dict.fromkeys(sizes, (nothing, nothing))
+    for share in _shares(triples):
+        for reverse, of_share, coincidences in _overlapping(share, num_entities, num_relations):
+            sizes[reverse] += of_share
+            found[reverse] = _added(found[reverse], coincidences)
+    result = []
+    for reverse, (both, counts) in found.items():
+        one, two, of_each = both // num_relations, both % num_relations, sizes[reverse]
+        large = counts >= least * torch.minimum(of_each[one], of_each[two])
+        rows = zip(one[large].tolist(), two[large].tolist(), counts[large].tolist(), strict=True)
+        result += [Overlap(a, b, reverse, count, int(of_each[a]), int(of_each[b])) for a, b, count in rows]
+    return sorted(result, key=lambda found: (-found.mutual_share, -found.count, found.first, found.second))
+
+
+def _shares(triples: Tensor) -> Iterator[Tensor]:
+    """The triples, some `BLOCK` at a time: those that connect the same entities, in any direction, all at once."""
+    last = min(1 << (len(triples) // BLOCK).bit_length(), MOST_SHARES) - 1
+    share = torch.cat(
+        [((block[:, HEAD] + block[:, TAIL]) & last).to(torch.uint8) for block in torch.split(triples, BLOCK)]
+        or [torch.empty(0, dtype=torch.uint8)]
+    )
+    for number in range(last + 1):
+        yield triples[share == number] if last else triples
+
+
+def _overlapping(
+    triples: Tensor, num_entities: int, num_relations: int
+) -> Iterator[tuple[bool, Tensor, tuple[Tensor, Tensor]]]:
+    """Not reversed, then reversed: the pairs of each relation ``[R]``, and the coincidences of two."""
     pairs, place = torch.unique(triples[:, HEAD] * num_entities + triples[:, TAIL], return_inverse=True)
     codes = torch.unique(place * num_relations + triples[:, RELATION])
     pair, relation = codes // num_relations, codes % num_relations
@@ -81,15 +113,16 @@ def overlaps(triples: Tensor, num_entities: int, num_relations: int, least: floa
     found = torch.searchsorted(pairs, exchanged).clamp_(max=max(0, len(pairs) - 1))
     opposite = torch.where((pairs[found] == exchanged) & (head != tail), found, -1)
     loops = (head == tail)[pair]
-    result = []
     for reverse, other, mine in ((False, pair, relation), (True, opposite[pair], relation[~loops])):
         sizes = torch.bincount(mine, minlength=num_relations)
-        both, counts = _coincidences(relation, first, other, num_relations, reverse)
-        one, two = both // num_relations, both % num_relations
-        large = counts >= least * torch.minimum(sizes[one], sizes[two])
-        rows = zip(one[large].tolist(), two[large].tolist(), counts[large].tolist(), strict=True)
-        result += [Overlap(a, b, reverse, count, int(sizes[a]), int(sizes[b])) for a, b, count in rows]
-    return sorted(result, key=lambda found: (-found.mutual_share, -found.count, found.first, found.second))
+        yield reverse, sizes, _coincidences(relation, first, other, num_relations, reverse)
+
+
+def _added(one: tuple[Tensor, Tensor], two: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The counts of both: codes, ascending, and how often each occurs."""
+    codes, where = torch.unique(torch.cat([one[0], two[0]]), return_inverse=True)
+    counts = torch.zeros(len(codes), dtype=torch.int64)
+    return codes, counts.index_add_(0, where, torch.cat([one[1], two[1]]))
 
 
 _KEPT: WeakKeyDictionary[KnowledgeGraph, list[Overlap]] = WeakKeyDictionary()
@@ -120,15 +153,13 @@ def _coincidences(
     size = torch.where(size > MOST_RELATIONS, 0, size)
     ends = size.cumsum(0)
     cuts = torch.searchsorted(ends, torch.arange(BLOCK, int(ends[-1]) + BLOCK if len(ends) else BLOCK, BLOCK))
-    codes, counts = relation.new_empty(0), relation.new_empty(0)
+    found = relation.new_empty(0), relation.new_empty(0)
     begin = 0
     for end in [*(cuts + 1).clamp(max=len(relation)).tolist(), len(relation)]:
         row, offset = ragged(size[begin:end])
         row += begin
         one, two = relation[row], relation[start[row] + offset]
         kept = one <= two if equal else one < two
-        new, new_counts = torch.unique((one * num_relations + two)[kept], return_counts=True)
-        codes, where = torch.unique(torch.cat([codes, new]), return_inverse=True)
-        counts = torch.zeros(len(codes), dtype=torch.int64).index_add_(0, where, torch.cat([counts, new_counts]))
+        found = _added(found, torch.unique((one * num_relations + two)[kept], return_counts=True))
         begin = end
-    return codes, counts
+    return found

@@ -12,7 +12,7 @@ from eans.listener import Listener
 from eans.phases import COMPILING
 from eans.progress import FIRST, INTERVAL, Display, duration
 from eans.recipes import Recipe
-from eans.recipes.build import AUTO_PASSES, AUTO_STEPS, passes_over_train, uncapped_steps
+from eans.recipes.build import AUTO_PASSES, AUTO_STEPS, LARGEST_BATCH, passes_over_train, uncapped_steps
 from eans.training import Trainer
 
 REDRAW = 0.1  # seconds after which what is shown is brought up to date
@@ -185,8 +185,13 @@ def plan(recipe: Recipe, graph: KnowledgeGraph) -> list[str]:
     passes = f"{_number(passes_over_train(steps, batch, graph))} passes over train per side"
     wanted = uncapped_steps(graph, batch)
     if wanted > steps == AUTO_STEPS[1]:  # be it by auto or because somebody said so
-        passes += f"; auto is capped there, {AUTO_PASSES} passes would take {wanted:,} steps: set train.steps for more"
-    lines = [f"{steps:,} steps ({passes})"]
+        larger, keys = "", "train.steps"
+        if batch == LARGEST_BATCH:
+            larger, keys = f" and at batches of {batch:,}", "train.steps or train.batch_size"
+        passes += (
+            f"; auto is capped there{larger}, {AUTO_PASSES} passes would take {wanted:,} steps: set {keys} for more"
+        )
+    lines = [f"{steps:,} steps of {batch:,} triples ({passes})"]
     if section.valid_every:
         count = min(int(section.valid_triples) or len(graph.valid), len(graph.valid))
         kept = "best weights kept" if section.keep == "best" else "last weights kept"
@@ -197,7 +202,7 @@ def plan(recipe: Recipe, graph: KnowledgeGraph) -> list[str]:
 
 
 def _number(passes: float) -> str:
-    return f"{passes:,.0f}" if passes >= 10 else f"{passes:.1f}"
+    return f"{passes:,.0f}" if passes >= 10 else f"{passes:.1f}" if passes >= 1 else f"{passes:.2g}"
 
 
 def summary(recipe: Recipe, facts: dict[str, Any]) -> str:

@@ -63,7 +63,7 @@ def tensor_blocks(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> It
     yield len(text).to_bytes(8, "little") + text
     for name in names:
         for part in _parts(tensors[name].detach().contiguous()):
-            yield memoryview(part.cpu().numpy())
+            yield part.cpu().numpy().data
 
 
 def _parts(tensor: Tensor) -> Iterator[Tensor]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from eans.arguments import choice, described, whole
@@ -11,6 +16,7 @@ from eans.types import Side
 
 SIDES: tuple[Side, Side] = ("head", "tail")
 HEAD, RELATION, TAIL = 0, 1, 2
+BLOCK = 1 << 18  # numbers that are worked on at a time: what is computed of them is small beside what is kept
 
 
 def column(side: Side) -> int:
@@ -37,32 +43,57 @@ def ragged(sizes: Tensor) -> tuple[Tensor, Tensor]:
     return rows, torch.arange(len(rows), device=sizes.device) - (sizes.cumsum(0) - sizes)[rows]
 
 
+def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The different values, ascending, in the memory of `values` ``[n]``, which nobody else may hold."""
+    values.sort()
+    count = 0
+    for start in range(0, len(values), BLOCK):
+        part = values[start : start + BLOCK]
+        new = np.empty(len(part), bool)
+        new[0] = not count or values[count - 1] != part[0]  # what is kept last is the greatest value so far
+        np.not_equal(part[1:], part[:-1], out=new[1:])
+        kept = part[new]
+        values[count : count + len(kept)] = kept
+        count += len(kept)
+    values.resize(count, refcheck=False)
+    return values
+
+
 class TripleIndex:
     """Which triples are known, answered on the device by binary search over sorted 64-bit keys.
 
     For each side the triples are encoded as ``query * E + answer`` and sorted, so the answers of one query are a
     contiguous run. The number of a query is ``anchor * R + relation``; where ``E * R * E`` does not fit 64 bits, it is
-    the place of that number among those of the known triples. Memory: 16 bytes per triple, and there up to 16 more.
+    the place of that number among those of the known triples. Memory: 16 bytes per triple, and there up to 16 more;
+    building takes none besides but for a block.
+
+    Args:
+        triples: int64 ``[n, 3]``, or several such parts.
 
     Attributes:
         keys: by side, int64 ``[K]``, ascending.
         queries: by side, the distinct numbers ``anchor * R + relation``, ascending; None where they are in the keys.
     """
 
-    def __init__(self, triples: Tensor, num_entities: int, num_relations: int) -> None:
+    def __init__(self, triples: Tensor | Sequence[Tensor], num_entities: int, num_relations: int) -> None:
         num_entities, num_relations = whole("num_entities", num_entities), whole("num_relations", num_relations)
         if num_entities * num_relations >= 2**63:
             raise DataError(f"{num_entities} entities x {num_relations} relations do not fit 64-bit keys")
         self.num_entities = num_entities
         self.num_relations = num_relations
         self.queries: dict[Side, Tensor] | None = None
+        parts = _checked([triples] if isinstance(triples, Tensor) else triples)
         if num_entities * num_relations * num_entities >= 2**63:
-            if num_entities * (len(triples) + 1) >= 2**63:
-                raise DataError(f"{len(triples)} triples x {num_entities} entities do not fit 64-bit triple keys")
-            self.queries = {side: torch.unique(self._packed(triples, side)) for side in SIDES}
+            size = sum(map(len, parts))
+            if num_entities * (size + 1) >= 2**63:
+                raise DataError(f"{size} triples x {num_entities} entities do not fit 64-bit triple keys")
+            self.queries = {side: _distinct_of(parts, partial(self._packed, side=side)) for side in SIDES}
         self.keys: dict[Side, Tensor] = {
-            side: torch.unique(self.prefix(triples, side) * num_entities + triples[:, column(side)]) for side in SIDES
+            side: _distinct_of(parts, partial(self._keys_in_any_order, side=side)) for side in SIDES
         }
+        device = parts[0].device if parts else torch.device("cpu")
+        if device.type != "cpu":
+            self.__dict__.update(vars(self.to(device)))
 
     def to(self, device: torch.device | str) -> TripleIndex:
         """A copy of the index on `device` (itself when it is already there)."""
@@ -94,6 +125,16 @@ class TripleIndex:
         # No key starts with the number that all unknown queries share.
         return torch.where(known[place] == packed, place, len(known))
 
+    def _keys(self, triples: Tensor, side: Side) -> Tensor:
+        """The key of each triple: ``[..., 3]`` -> int64 ``[...]``."""
+        return self.prefix(triples, side).mul_(self.num_entities).add_(triples[..., column(side)])
+
+    def _keys_in_any_order(self, triples: Tensor, side: Side) -> Tensor:
+        """The keys of triples ``[n, 3]``. Searched for one after the other, neighbours are in the cache: a third."""
+        if self.queries is not None:
+            triples = triples[self._packed(triples, side).argsort()]
+        return self._keys(triples, side)
+
     def pairs(self, side: Side) -> Tensor:
         """The query of each key as ``anchor * R + relation``: int64 ``[K]``, ascending."""
         numbers = self.keys[side] // self.num_entities
@@ -108,7 +149,7 @@ class TripleIndex:
 
     def contains(self, triples: Tensor) -> Tensor:
         """``[..., 3]`` triples -> bool ``[...]``."""
-        return self._found(self.prefix(triples, "tail") * self.num_entities + triples[..., TAIL], "tail")
+        return self._found(self._keys(triples, "tail"), "tail")
 
     def contains_candidates(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
         """Is the triple known once its `side` is replaced? ``[B, 3]``, entities ``[B, N]`` -> bool ``[B, N]``."""
@@ -142,3 +183,20 @@ class TripleIndex:
         start, stop = self.run(triples, side)
         rows, offset = ragged(stop - start)
         return rows, self.keys[side][start[rows] + offset] % self.num_entities
+
+
+def _checked(parts: Sequence[Tensor]) -> Sequence[Tensor]:
+    for part in parts:
+        if not is_ids(part, 2) or part.shape[1] != 3:
+            raise UsageError(f"triples must be an int64 tensor of shape [n, 3], got {described(part)}")
+    return parts
+
+
+def _distinct_of(parts: Sequence[Tensor], number: Callable[[Tensor], Tensor]) -> Tensor:
+    """The different numbers of all triples, ascending: int64 ``[K]``, found on the CPU."""
+    found, start = np.empty(sum(map(len, parts)), np.int64), 0
+    for part in parts:
+        for block in torch.split(part, BLOCK):
+            found[start : start + len(block)] = number(block.cpu()).numpy()
+            start += len(block)
+    return torch.from_numpy(distinct(found))

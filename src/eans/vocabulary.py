@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eans.arguments import described, several, shown
-from eans.errors import DataError, UsageError, did_you_mean
+from eans.errors import DataError, UsageError
+from eans.misspelt import nearest
 
 LABELS = pa.large_string()  # 64-bit offsets: the labels of one graph may take more than 2 GB
 LISTED = 10  # labels of one name in a message
-COMPARED = 20_000  # labels among which a misspelt one is looked for; comparing one takes some 5 us
 
 
 class Vocabulary(Sequence[str]):
@@ -204,29 +204,17 @@ class Vocabulary(Sequence[str]):
     def nearest(self, label: object) -> str:
         """``"; did you mean 'x'?"`` for the known label that is most like this one, or ``""``.
 
-        Where there are very many labels, it is looked for among those that begin alike, whatever their case.
+        Where there are very many labels, it is looked for among those that share most letters with it.
         """
         if _text(label) is None:
             return ""
         names = None if self.names is None else self.names.drop_null()
-        return _nearest(str(label), self.array) or (_nearest(str(label), names) if names is not None else "")
+        return nearest(str(label), self.array) or (nearest(str(label), names) if names is not None else "")
 
 
 def readable(label: str, name: str | None) -> str:
     """``name (label)``, or the label where there is no name."""
     return label if name is None else f"{name} ({label})"
-
-
-def _nearest(label: str, known: pa.LargeStringArray) -> str:
-    if len(known) <= COMPARED:
-        return did_you_mean(label, known.to_pylist())
-    lowered, wanted = pc.utf8_lower(known), label.lower()
-    alike = known.filter(pc.equal(lowered, wanted))
-    for length in range(min(4, len(wanted)), 0, -1):
-        if len(alike):
-            break
-        alike = known.filter(pc.starts_with(lowered, wanted[:length]))
-    return did_you_mean(label, alike[:COMPARED].to_pylist())
 
 
 def indices(asked: pa.Array | pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:

@@ -418,6 +418,9 @@ def test_paths(monkeypatch, tmp_path):
     assert load(tmp_path / "mine").name == "mine"
     with pytest.raises(DataError, match=r"^\./absent: no such folder|^absent: no such folder"):
         load("./absent")
+    for absent in ("absent.csv", "absent.nt.gz", "mine/absent.PARQUET"):
+        with pytest.raises(DataError, match=f"^{absent}: no such file; check the path$"):
+            load(absent)
     assert load("mine/train.txt").name == "train"  # one file
 
 

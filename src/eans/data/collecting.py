@@ -21,9 +21,9 @@ from eans.data.findings import brief
 from eans.data.formats import read
 from eans.data.formats.base import PARTS
 from eans.data.formats.source import FileSource
-from eans.data.numbering import Numbering
 from eans.errors import DataError
 from eans.graph import HEAD, RELATION, TAIL
+from eans.numbering import Numbering
 from eans.vocabulary import Vocabulary
 
 ROWS = 1 << 20  # triples in a block of memory, which is given back as a whole

@@ -22,13 +22,13 @@ from eans.arguments import choice
 from eans.data.collecting import Names, collect
 from eans.data.dicts import read_dict
 from eans.data.findings import Finding
-from eans.data.formats import FOLDERS, FORMATS, TEXT, folder_splits, stem_of
+from eans.data.formats import FOLDERS, FORMATS, TEXT, folder_splits, named_as_file, stem_of
 from eans.data.formats.base import ReadOptions
 from eans.data.formats.source import BUFFER, PACKED, STDIN, FileSource, problems_of
-from eans.data.numbering import Numbering
 from eans.errors import DataError
 from eans.files import path_text
 from eans.graph import SPLITS, KnowledgeGraph, Split
+from eans.numbering import Numbering
 
 DICT_SUFFIXES = (".dict", ".dict.gz")
 FIRST, OTHERS = (  # text is taken before anything else
@@ -144,7 +144,7 @@ def splits_of(folder: Path) -> tuple[dict[Split, Path], str]:
         if folder.is_symlink() and not folder.exists():
             raise DataError(f"{folder}: {_what_else(folder)}; correct the link")
         if not folder.exists():
-            raise DataError(f"{folder}: no such folder; check the path")
+            raise DataError(f"{folder}: no such {'file' if named_as_file(folder) else 'folder'}; check the path")
         if not folder.is_dir():
             refuse_recipe(folder)
             raise DataError(f"{folder}: is a file; give the folder that holds it, with a train file")

@@ -21,6 +21,7 @@ from eans.data.catalogue import BUILT, BUNDLED, DOWNLOADS, Dataset, Sizes, bundl
 from eans.data.checks import check
 from eans.data.download import Progress, fetch
 from eans.data.findings import Finding
+from eans.data.formats import named_as_file
 from eans.data.formats.base import ReadOptions
 from eans.data.formats.source import STDIN, problems_of
 from eans.data.names import name_graph
@@ -106,10 +107,10 @@ def load(
         # Dict files beside a benchmark are left aside: the ids should not depend on where the files were found.
         graph = load_folder(folder, name=name_or_path, use_dicts=_lookup(name_or_path).bundled)
         return replace(graph, source=name_or_path)
-    looks_like_path = isinstance(name_or_path, Path) or "/" in name_or_path or os.sep in name_or_path
-    if not looks_like_path and name_or_path != STDIN and not os.path.lexists(name_or_path):
-        raise _unknown(str(name_or_path))
     path, findings = Path(name_or_path), list[Finding]()
+    looks_like_path = isinstance(name_or_path, Path) or "/" in name_or_path or os.sep in name_or_path
+    if not (looks_like_path or named_as_file(path) or name_or_path == STDIN or os.path.lexists(name_or_path)):
+        raise _unknown(str(name_or_path))
     if is_file(path):
         graph, sources = read_file(path, options, findings.append)
     else:  # a graph of one's own may have nothing held out

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import torch
 
+from eans.batches import MOST_DRAWN
 from eans.data import Sizes
 from eans.description.memory import held
 from eans.graph import KnowledgeGraph, Vocabulary
@@ -20,6 +21,7 @@ from eans.recipes.build import build_trainer
 from eans.vocabulary import LABELS
 
 PROBED = {"entities": 600, "relations": 8, "triples": 1000}  # twice as many of each in turn
+ORDERS, NUMBERED = 2 * 2 * 8, 2 * 8  # bytes of a triple: two orders for each side; the numbers of its two queries
 PROBE_BATCH, PROBE_STEPS = 500, 10  # into the second pass over both, when two orders of the triples are kept
 
 
@@ -74,29 +76,40 @@ def growth(recipe: Recipe, sizes: Sizes) -> dict[str, Growth]:
         more = [one[part] - least for one in doubled]
         each = [extra / count for extra, count in zip(more, PROBED.values(), strict=True)]
         found[part] = Growth(least - sum(more), *each)
+    if sizes.train > MOST_DRAWN:  # orders are computed as they are needed
+        found["batches"] = found["batches"]._replace(triple=found["batches"].triple - ORDERS)
+    if sizes.entities**2 * sizes.relations >= 1 << 63:  # queries are numbered, at most as many as there are triples
+        indices = 2 if _held_out(sizes) else 1
+        found["graph"] = found["graph"]._replace(triple=found["graph"].triple + indices * NUMBERED)
     return found
+
+
+def _held_out(sizes: Sizes) -> bool:
+    """Whether there are triples to know besides those of train, and so a second index."""
+    return sizes.valid + sizes.test > 0
 
 
 def _probe(recipe: Recipe, sizes: Sizes, doubled: str = "") -> dict[str, int]:
     """What a small trainer holds, with twice as many of one thing."""
     count = {name: number * (2 if name == doubled else 1) for name, number in PROBED.items()}
-    graph = small_graph(count["entities"], count["relations"], count["triples"], width=len(str(sizes.entities)))
+    width, valid = len(str(sizes.entities)), 1 if _held_out(sizes) else 0
+    graph = small_graph(count["entities"], count["relations"], count["triples"], width, valid)
     trainer = build_trainer(shrunk(recipe, PROBE_BATCH, 2), graph, "cpu")
     for _ in range(PROBE_STEPS):
         trainer.step()
     return held(trainer, graph)
 
 
-def small_graph(entities: int, relations: int, triples: int, width: int = 1) -> KnowledgeGraph:
+def small_graph(entities: int, relations: int, triples: int, width: int = 1, valid: int = 0) -> KnowledgeGraph:
     """Different triples that use all entities and relations alike; labels are decimals of so many digits."""
-    number = torch.arange(triples)
+    number = torch.arange(triples + valid)
     heads, kinds = number % entities, number // entities % relations
     rows = torch.stack([heads, kinds, (heads + number * 7 + kinds + 1) % entities], dim=1)
     entity, relation = (
         Vocabulary(pa.array([f"{one:0{width}}" for one in range(count)], LABELS), kind)
         for count, kind in ((entities, "entity"), (relations, "relation"))
     )
-    return KnowledgeGraph("random", entity, relation, rows, rows[:0], rows[:0])
+    return KnowledgeGraph("random", entity, relation, rows[:triples], rows[triples:], rows[:0])
 
 
 def shrunk(recipe: Recipe, batch_size: int, negatives: int) -> Recipe:

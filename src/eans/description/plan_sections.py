@@ -12,7 +12,7 @@ PEAKS = {
     "gpu": "on a GPU: its memory",
     "host_of_gpu": "on a GPU: main memory beside it",
 }
-MOMENTS = {"step": "a step", "ranking": "ranking a block of queries", "indexing": "making an index of the triples"}
+MOMENTS = {"step": "a step", "ranking": "ranking a block of queries"}
 
 
 def plan_sections(facts: Facts) -> Iterator[Section]:

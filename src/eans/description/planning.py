@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of `Plan.facts`; grows when a key changes its meaning or goes away
 LIBRARIES = 350 * MEGABYTE  # Python, PyTorch and compiled kernels
-INDEXING = 50  # bytes that a triple takes for a moment while an index is made, besides the index
 SCORES = 4.5  # bytes of a query and an entity while queries are ranked
 WHOLE_TABLE = ("adam",)  # optimizers that read and write every row of tables and state in each step
 TIMED = 400_000  # entities of the graph on which steps are timed, at most: no cache holds their rows
@@ -140,7 +139,6 @@ def memory(recipe: Recipe, sizes: Sizes, parts: Mapping[str, Growth]) -> dict[st
     moments = {
         "step": round((parts["model"].entity + 32) * int(recipe.train.batch_size) * (recipe.sampler.negatives + 2)),
         "ranking": min(recipe.evaluation.memory_mb * MEGABYTE, scores),
-        "indexing": INDEXING * (sizes.train + sizes.valid + sizes.test),
     }
     state = sum(held[part] for part in STATE)
     return {
@@ -149,7 +147,7 @@ def memory(recipe: Recipe, sizes: Sizes, parts: Mapping[str, Growth]) -> dict[st
         "peak": {
             "cpu": LIBRARIES + sum(held.values()) + max(moments.values()),
             "gpu": state + held["graph"] + held["batches"] + max(moments["step"], moments["ranking"]),
-            "host_of_gpu": LIBRARIES + held["graph"] + held["labels"] + max(moments["indexing"], state),
+            "host_of_gpu": LIBRARIES + held["graph"] + held["labels"] + held["model"],  # where it starts
         },
         "checkpoint": state,
     }

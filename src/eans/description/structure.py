@@ -19,6 +19,7 @@ from eans.relation_patterns import LEAST, Overlap, overlaps_in_train
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 HUBS = 10
 COMPONENTS = 10  # of which the size is told
+BLOCK = 1 << 20  # triples that are looked at together
 HELD_OUT: tuple[Split, Split] = ("valid", "test")
 
 
@@ -34,7 +35,7 @@ def counts(graph: KnowledgeGraph) -> dict[str, Any]:
         "repeated": {"train": len(graph.train) - len(graph.known_train)}
         | {split: _repeated(graph, graph.split(split)) for split in HELD_OUT},
         "unseen_entities": graph.unseen_entities(),
-        "unseen_relations": graph.num_relations - len(torch.unique(graph.train[:, RELATION])),
+        "unseen_relations": int((torch.bincount(graph.train[:, RELATION], minlength=graph.num_relations) == 0).sum()),
     }
 
 
@@ -81,17 +82,26 @@ def _histogram(values: Tensor) -> list[dict[str, int]]:
 def components(graph: KnowledgeGraph) -> dict[str, Any]:
     """The connected components of train, of entities that occur there; directions do not count."""
     root = component_of(graph.train[:, HEAD], graph.train[:, TAIL], graph.num_entities)
-    seen = torch.unique(graph.train[:, [HEAD, TAIL]])
+    seen = torch.zeros(graph.num_entities, dtype=torch.bool)
+    seen[graph.train[:, HEAD]] = seen[graph.train[:, TAIL]] = True
     sizes = torch.unique(root[seen], return_counts=True)[1].sort(descending=True).values
-    return {"count": len(sizes), "sizes": sizes[:COMPONENTS].tolist(), "largest_share": int(sizes[0]) / len(seen)}
+    return {"count": len(sizes), "sizes": sizes[:COMPONENTS].tolist(), "largest_share": int(sizes[0]) / int(seen.sum())}
 
 
 def component_of(first: Tensor, second: Tensor, size: int) -> Tensor:
     """The least node that can be reached from each node by edges ``first[i] - second[i]``: int64 ``[size]``.
 
-    Every root that has an edge to a lower one is hooked to the lowest of them, until no edge leads out of a tree.
+    Every root that has an edge to a lower one is hooked to the lowest of them, until no edge leads out of a tree; for
+    some edges after the others.
     """
-    root = torch.arange(size)
+    root, block = torch.arange(size), max(BLOCK, size)
+    for start in range(0, len(first), block):
+        root = _joined(root, root[first[start : start + block]], root[second[start : start + block]])
+    return root
+
+
+def _joined(root: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """The least nodes once roots are connected by these edges too."""
     while len(first):
         low, high = torch.minimum(first, second), torch.maximum(first, second)
         root.scatter_reduce_(0, high, low, "amin")
@@ -151,7 +161,6 @@ def leakage(graph: KnowledgeGraph, found: Sequence[Overlap]) -> dict[str, dict[s
     train = graph.train
     known, seen = torch.zeros(graph.num_entities, dtype=torch.bool), torch.zeros(graph.num_relations, dtype=torch.bool)
     known[train[:, HEAD]] = known[train[:, TAIL]] = seen[train[:, RELATION]] = True
-    linked = torch.unique(_ends(train, graph.num_entities))
     result: dict[str, dict[str, int]] = {}
     for split, other in (HELD_OUT, HELD_OUT[::-1]):
         triples = graph.split(split)
@@ -161,7 +170,7 @@ def leakage(graph: KnowledgeGraph, found: Sequence[Overlap]) -> dict[str, dict[s
             "in_other": _among(_keys(graph, triples), torch.unique(_keys(graph, graph.split(other)))),
             **copies,
             "copied": torch.stack(list(copies.values())).any(dim=0),
-            "linked": _among(_ends(triples, graph.num_entities), linked),
+            "linked": _linked(train, triples, graph.num_entities),
             "unseen_entity": ~(known[triples[:, HEAD]] & known[triples[:, TAIL]]),
             "unseen_relation": ~seen[triples[:, RELATION]],
         }
@@ -203,6 +212,17 @@ def _repeated(graph: KnowledgeGraph, triples: Tensor) -> int:
 def _keys(graph: KnowledgeGraph, triples: Tensor) -> Tensor:
     """The place of each triple's query among the known ones, and its answer, in one number: int64 ``[n]``."""
     return graph.known.prefix(triples, "tail") * graph.num_entities + triples[:, TAIL]
+
+
+def _linked(train: Tensor, triples: Tensor, num_entities: int) -> Tensor:
+    """Which triples have entities that train connects: bool ``[n]``. Those few are searched for all of train."""
+    asked, which = torch.unique(_ends(triples, num_entities), return_inverse=True)
+    found = torch.zeros(len(asked) + 1, dtype=torch.bool)
+    for block in torch.split(train, BLOCK) if len(asked) else ():
+        ends = _ends(block, num_entities)
+        place = torch.searchsorted(asked, ends).clamp_(max=len(asked) - 1)
+        found[place[asked[place] == ends]] = True
+    return found[which]
 
 
 def _ends(triples: Tensor, num_entities: int) -> Tensor:

@@ -25,6 +25,7 @@ from eans.training import Schedule, Settings, Trainer
 AUTO_PASSES = 100
 AUTO_STEPS = (2_000, 100_000)
 BATCH_SIZES = (16, 512)
+LEAST_PASSES, LARGEST_BATCH = 20, 16_384  # of a graph of which AUTO_STEPS with BATCH_SIZES would be fewer passes
 # Of `auto`: validations in a run, the steps between two at least, those without a better MRR before training stops, and
 # the share of the steps that is done anyway where the learning rate has no drop.
 VALIDATIONS, LEAST_BETWEEN_VALIDATIONS, PATIENCE, PATIENCE_FROM = 20, 100, 5, 0.5
@@ -62,7 +63,7 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     loss = _with(recipe.loss, loss_class.automatic(model_class.default_margin()))
     model = _with(recipe.model, model_class.automatic(recipe.model.model_dump(), getattr(loss, "margin", 0.0)))
     sampler = _with(recipe.sampler, sampler_class.automatic(recipe.sampler.model_dump(), graph))
-    batch_size = min(max(len(graph.train) // 4, BATCH_SIZES[0]), BATCH_SIZES[1])
+    batch_size = automatic_batch_size(len(graph.train))
     if isinstance(recipe.train.batch_size, int):
         batch_size = recipe.train.batch_size
     if batch_size > MOST_REPEATS * len(graph.train):
@@ -80,6 +81,15 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
             "train": recipe.train.model_copy(update={"steps": steps, "batch_size": batch_size, **validation}),
         }
     )
+
+
+def automatic_batch_size(triples: int) -> int:
+    """A quarter of train within `BATCH_SIZES`; as many of the largest as give `LEAST_PASSES` for each side where the
+    most steps would be fewer, up to `LARGEST_BATCH`.
+    """
+    usual = min(max(triples // 4, BATCH_SIZES[0]), BATCH_SIZES[1])
+    needed = 2 * LEAST_PASSES * triples / AUTO_STEPS[1]
+    return usual if needed <= usual else min(math.ceil(needed / usual) * usual, LARGEST_BATCH)
 
 
 def uncapped_steps(graph: KnowledgeGraph, batch_size: int) -> int:

@@ -24,7 +24,11 @@ class DataSection(Section):
 
 class TrainSection(Section):
     steps: Positive | Auto = Field("auto", description="auto: about 100 passes per side, 2,000 to 100,000")
-    batch_size: Positive | Auto = Field("auto", description="positives per step, b; auto: train / 4, 16 to 512")
+    batch_size: Positive | Auto = Field(
+        "auto",
+        description="positives per step, b; auto: train / 4, 16 to 512; of very many triples so many that 100,000 "
+        "steps are 20 passes per side, up to 16,384",
+    )
     optimizer: Literal["adam", "adagrad"] = Field(
         "adam", description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state"
     )

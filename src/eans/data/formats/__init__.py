@@ -73,6 +73,11 @@ def suffix_of(path: PurePath) -> str:
     return PurePath(path.name.lower().removesuffix(_packed(path))).suffix
 
 
+def named_as_file(path: PurePath) -> bool:
+    """Whether a name ends like that of a file in one of the formats, packed or not."""
+    return bool(_packed(path)) or any(suffix_of(path) in found.suffixes for found in FORMATS.values())
+
+
 def stem_of(path: PurePath) -> str:
     """The name of a file without these suffixes."""
     name = path.name[: len(path.name) - len(_packed(path))]

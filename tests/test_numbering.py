@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eans.data import numbering
-from eans.data.numbering import Numbering
+from eans import numbering
 from eans.graph import Vocabulary
+from eans.numbering import Numbering
 
 LABELS = st.text(st.sampled_from("ab\0é日𝄞"), max_size=20)
 

@@ -38,6 +38,7 @@ from eans.training import Trainer
 FILE = RECORDS / "large.jsonl"
 GRAPHS = Path("runs") / "planted"
 WINDOW = 50  # steps
+OPTIMIZERS = ("adagrad", "adam", "row-adagrad")  # after whose steps the table is as it is to be ranked
 PROTOCOL = "both sides of a sample of valid, all entities as candidates, train, valid and test filtered, realistic ties"
 
 
@@ -196,7 +197,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--model", default="complex")
     parser.add_argument("--method", default="softmax", help="of the recipes: softmax, uniform, adv, eans+adv, ...")
-    parser.add_argument("--optimizer", default="adagrad")
+    parser.add_argument("--optimizer", default="adagrad", choices=OPTIMIZERS)
     parser.add_argument("--lr", type=float, default=0.1)
     for name in ("entities", "relations", "triples", "dim", "batch", "negatives", "steps"):
         parser.add_argument(f"--{name}", type=int, help="that of the size, unless it is given")

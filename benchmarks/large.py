@@ -30,6 +30,7 @@ from eans.evaluation import rank
 from eans.experiments import current_commit
 from eans.files import atomic_write
 from eans.graph import KnowledgeGraph
+from eans.optimizer import OPTIMIZERS
 from eans.recipes import Recipe
 from eans.recipes import load as load_recipe
 from eans.recipes.build import build_trainer, passes_over_train, resolve
@@ -38,7 +39,6 @@ from eans.training import Trainer
 FILE = RECORDS / "large.jsonl"
 GRAPHS = Path("runs") / "planted"
 WINDOW = 50  # steps
-OPTIMIZERS = ("adagrad", "adam", "row-adagrad")  # after whose steps the table is as it is to be ranked
 PROTOCOL = "both sides of a sample of valid, all entities as candidates, train, valid and test filtered, realistic ties"
 
 
@@ -142,6 +142,7 @@ def measure(given: argparse.Namespace, size: Size) -> dict[str, Any]:
     done("build")
     found = windows(trainer, size.steps)
     trainer.check()
+    trainer.finish()
     done("train")
     graph.known  # noqa: B018
     done("filter")
@@ -197,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--model", default="complex")
     parser.add_argument("--method", default="softmax", help="of the recipes: softmax, uniform, adv, eans+adv, ...")
-    parser.add_argument("--optimizer", default="adagrad", choices=OPTIMIZERS)
+    parser.add_argument("--optimizer", default="row-adagrad", choices=OPTIMIZERS)
     parser.add_argument("--lr", type=float, default=0.1)
     for name in ("entities", "relations", "triples", "dim", "batch", "negatives", "steps"):
         parser.add_argument(f"--{name}", type=int, help="that of the size, unless it is given")

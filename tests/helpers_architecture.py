@@ -71,8 +71,8 @@ def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
 # Modules and packages, each in its layer. One imports what stands before it, in lower layers and in its own.
 LAYERS: dict[str, tuple[str, ...]] = {
     "basics": (
-        "_version", "errors", "phases", "shapes", "signals", "types", "arguments", "options", "progress", "streams",
-        "commands", "files", "figures", "pages", "table_files",
+        "_version", "errors", "huge_pages", "phases", "shapes", "signals", "types", "arguments", "options", "progress",
+        "streams", "commands", "files", "figures", "pages", "table_files",
     ),
     "computation": ("kernels", "optimizer", "ordering", "devices"),
     "graphs": (

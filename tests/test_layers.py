@@ -23,7 +23,6 @@ from eans.evaluation import rank
 from eans.graph import KnowledgeGraph
 from eans.listener import Listener
 from eans.models import MODELS, Dropout, Model, Query, Reciprocal, learning, with_bias
-from eans.optimizer import OPTIMIZERS
 from eans.options import Option
 from eans.recipes import load
 from eans.recipes.build import build_model, build_objective, build_sampler, build_trainer, resolve
@@ -291,7 +290,7 @@ def test_dropout_that_could_not_be_resumed_is_an_error() -> None:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 def test_a_state_continues_to_the_same_bits(optimizer: str) -> None:
     for stop in (3, 6, 9):  # before, at and after the drop of the rate
         whole, first, second = (make(train__optimizer=optimizer) for _ in range(3))

@@ -250,7 +250,10 @@ def test_overrides(text: str, expected: Any) -> None:
         ("train.lr=nan", "recipe key 'train.lr' = nan"),
         ("train.lr_drop_at=2", "less than or equal to 1"),
         ("train.keep=bset", "recipe key 'train.keep' = 'bset': Input should be 'last', 'best' or 'auto'"),
-        ("train.optimizer=sgd", "recipe key 'train.optimizer' = 'sgd': Input should be 'adam' or 'adagrad'"),
+        (
+            "train.optimizer=sgd",
+            "'sgd': Input should be 'adam', 'adagrad', 'lazy-adam', 'row-adagrad' or 'auto'",
+        ),
         ("model.name=3", "recipe key 'model.name' = 3: Input should be a valid string"),
         ("loss.detach=1", "recipe key 'loss.detach' is gone"),
         ("model.reciprocal=1", "recipe key 'model.reciprocal' = 1: Input should be a valid boolean"),

@@ -14,7 +14,8 @@ from eans.errors import UsageError
 from eans.losses import LOSSES, Loss
 from eans.models import MODELS, Model
 from eans.objective import Objective
-from eans.penalties import PENALTIES, RelationPrediction
+from eans.optimizer import OPTIMIZERS, OptimizerName
+from eans.penalties import PENALTIES, RelationPrediction, Term
 from eans.samplers import SAMPLERS, Sampler
 from eans.types import Capability
 
@@ -26,6 +27,9 @@ _CAN: Mapping[Capability, Callable[[Model | type[Model]], bool]] = {
     Capability.CLOSED_FORM_SUM: lambda model: model.closed_form_sum,
     Capability.HEAD_QUERIES: lambda model: not model.tails_only,
     Capability.UNBOUNDED_ROWS: lambda model: not model.bounded,
+    Capability.GRADIENT_BY_ROWS: lambda model: (
+        model.fused and not model.bounded and model.candidate_width == model.entity_width
+    ),
 }
 
 
@@ -42,8 +46,16 @@ def check(
     batch_size: int,
     dropout: float = 0.0,
     rounded_rows: bool = False,
+    optimizer: OptimizerName = "adam",
 ) -> None:
     """Raise `UsageError` for a combination that cannot be trained."""
+    every_row = gradient_of_every_row(model, sampler, objective.terms)
+    if OPTIMIZERS[optimizer].by_rows and every_row:
+        dense = [name for name, kind in OPTIMIZERS.items() if not kind.by_rows]
+        raise UsageError(
+            f"train.optimizer '{optimizer}' updates the rows that a step uses, but {every_row} has a gradient for "
+            f"every row of the entity table; set train.optimizer to {_or(dense)}"
+        )
     for option, instead, needs in _needs_of_model(sampler, objective, dropout):
         _check_model(model, option, instead, needs)
     if rounded_rows and not can(model, [Capability.UNBOUNDED_ROWS]):
@@ -70,6 +82,22 @@ def check(
             f"{model.num_entities} entities, but sampler.memory_limit_mb is {sampler.memory_limit_mb:g}; raise it, "
             "lower train.batch_size, or use another sampler.name"
         )
+
+
+def gradient_of_every_row(
+    model: Model | type[Model], sampler: Sampler | type[Sampler], terms: Iterable[Term | type[Term]]
+) -> str:
+    """What makes the gradient of the entity table one of all its rows, in words; empty if nothing does.
+
+    Their sum over the table would have to be taken in each step: what an update by rows is there to avoid.
+    """
+    if not can(model, [Capability.GRADIENT_BY_ROWS]):
+        bounded = model.bounded
+        return f"model '{_name(model, MODELS)}'{' with model.bounded=true' if bounded else ''}"
+    if sampler.all_entities:
+        return f"sampler.name '{_name(sampler, SAMPLERS)}'"
+    found = next((term for term in terms if term.every_row), None)
+    return f"loss.penalty '{_name(found, PENALTIES)}'" if found else ""
 
 
 def check_negatives(loss: Loss | type[Loss], sampler: Sampler | type[Sampler], false_negatives: str) -> None:
@@ -123,5 +151,9 @@ def _name(part: Part | type[Part], registry: Mapping[str, type[Part]]) -> str:
 
 def _alternatives(registry: Mapping[str, type[Part]], fits: Callable[[type[Part]], bool]) -> str:
     """The names of the registered classes that fit: ``'a', 'b' or 'c'``."""
-    *others, last = [f"'{name}'" for name, kind in registry.items() if fits(kind)] or ["another"]
+    return _or(name for name, kind in registry.items() if fits(kind))
+
+
+def _or(names: Iterable[str]) -> str:
+    *others, last = [f"'{name}'" for name in names] or ["another"]
     return f"{', '.join(others)} or {last}" if others else last

@@ -97,10 +97,11 @@ def fit(
             progress.logged, window = step, Window(step, progress.seconds)
         if validate is not None and (due(step, plan.valid_every) or (plan.valid_every and step == steps)):
             settle()
-            metrics = validate()
-            log({"step": step, "valid": metrics, "seconds": round(progress.seconds, 3)})
-            if _is_best(metrics["both"]["mrr"], step, plan, progress) and plan.keep_best:
-                store.save_best(trainer.model)
+            with trainer.settled():
+                metrics = validate()
+                log({"step": step, "valid": metrics, "seconds": round(progress.seconds, 3)})
+                if _is_best(metrics["both"]["mrr"], step, plan, progress) and plan.keep_best:
+                    store.save_best(trainer.model)
             # Speed is that of training: what a validation takes is not part of the window.
             window.start += time.perf_counter() - clock - progress.seconds
         listener.tick(step)

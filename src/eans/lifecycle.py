@@ -85,6 +85,7 @@ class Lifecycle:
 
     def finish(self, progress: Progress, test: bool) -> Run:
         """What comes after training: choose the weights, rank valid and, if `test`, test."""
+        self.trainer.finish()
         metrics, kept = self._choose_weights(progress)
         metrics |= self._metrics_of("test") if test else {}
         metrics["training"] = _training_facts(self.recipe, self.trainer, progress) | {"kept_step": kept}

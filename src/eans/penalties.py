@@ -32,11 +32,13 @@ class Term(ABC):
         name: of the term in the training log.
         needs: what the model must be able to do.
         whole_tables: the tables, by attribute of the model, of whose size PyTorch makes tensors to compute it.
+        every_row: has it a gradient for every row of the entity table?
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[Capability, ...]] = ()
     whole_tables: ClassVar[tuple[str, ...]] = ()
+    every_row: ClassVar[bool] = False
 
     def __init__(self, weight: Annotated[float, Option("weight of the penalty", ge=0, default=0.0)]) -> None:
         self.weight = weight
@@ -50,6 +52,7 @@ class L3(Term):
     """`l3_penalty` of both tables."""
 
     name = "l3"
+    every_row = True
 
     def value(self, model: Model, positives: Positives) -> Tensor:
         return l3_penalty((model.entity, model.relation), positives.sinks)
@@ -118,6 +121,7 @@ class StayPositive(Term):
     name = "stay-positive"
     needs = (Capability.CLOSED_FORM_SUM,)
     whole_tables = ("entity",)
+    every_row = True
 
     def __init__(self, weight: float, power: Annotated[Literal[1, 2], Option("p of |sum of scores|^p")] = 1) -> None:
         super().__init__(weight)

@@ -46,7 +46,7 @@ from eans.tensor_files import (
     read_metadata,
     tensor_blocks,
 )
-from eans.training import Trainer
+from eans.training import Trainer, settled_table
 
 # Sections whose keys may say "auto" in a recipe, and have values in that of a run.
 RESOLVED = ("model", "sampler", "loss", "train")
@@ -185,12 +185,13 @@ class RunFolder:
         return model.to(device)
 
     def _load_weights(self, model: Model, file: Path, prefix: str = "") -> None:
-        """Fill the model's tables from those tensors of a file whose names have the prefix."""
+        """Fill the model's tables from those tensors of a file whose names have the prefix; their rows are settled."""
         with self.manifest.opened(file) as opened:
             tensors = StoredTensors(opened, file)
             self._require_fit(file, tensors.metadata, model)
             try:
                 load_module(model, tensors, prefix)
+                model.entity.data = settled_table(model.entity.data, tensors)
             except RuntimeError as error:
                 raise self._misfit(file) from error
 

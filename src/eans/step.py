@@ -9,6 +9,7 @@ from eans.batches import BatchStream, Purpose, mix
 from eans.cuda_graphs import CapturedWork
 from eans.errors import RunError
 from eans.execution import Execution
+from eans.graph import HEAD, TAIL
 from eans.models import Model, learning
 from eans.objective import LossSums, Objective, total
 from eans.optimizer import Optimizer
@@ -26,6 +27,28 @@ def diverged(step: int, rate: float) -> Diverged:
         f"the loss is not finite by step {step} (train.lr = {rate:g}); "
         "lower train.lr, or check loss.penalty_weight and model.init_range"
     )
+
+
+class SettledModel:
+    """The model as samplers see it where the optimizer is lazy: what they read is up to date (`Optimizer.settle`)."""
+
+    def __init__(self, model: Model, optimizer: Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+
+    def entity_features(self) -> Tensor:
+        """See `eans.types.TrainedModel`."""
+        self.optimizer.settle()
+        return self.model.entity_features()
+
+    def scores_of_candidates(self, triples: Tensor, side: Side, entities: Tensor) -> Tensor:
+        """See `eans.types.TrainedModel`."""
+        self.optimizer.settle(rows_of(triples, entities))
+        return self.model.scores_of_candidates(triples, side, entities)
+
+
+def rows_of(triples: Tensor, entities: Tensor) -> Tensor:
+    """The rows of the entity table that scores of triples ``[B, 3]`` and candidates ``[B, N]`` are made of: ``[M]``."""
+    return torch.cat((entities.reshape(-1), triples[:, HEAD], triples[:, TAIL]))
 
 
 class Step:
@@ -79,6 +102,8 @@ class Step:
         with self.execution.small_operations(), learning(self.model, self.generator):
             batch = self.stream.batch(rows, side, self.execution.places)
             negatives = self.sampler.sample(batch.triples, batch.side, self.generator, self.execution.side_stream)
+            if self.optimizer.lazy:
+                self.optimizer.prepare(rows_of(batch.triples, negatives.entities))
             kept = self.model.dropout(len(rows), self.dropout, self.generator) if self.dropout else None
 
             positives = self.model.positives(batch, self.execution.sinks)
@@ -107,6 +132,7 @@ class Step:
 
     def _observe(self, batch: Batch, negatives: Negatives, scores: Scores) -> None:
         """Show the finished step to the sampler."""
+        model = SettledModel(self.model, self.optimizer) if self.optimizer.lazy else self.model
         self.sampler.observe(
-            StepOutcome(self.number, self.model, batch.triples, batch.side, negatives, scores, self.generator)
+            StepOutcome(self.number, model, batch.triples, batch.side, negatives, scores, self.generator)
         )

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from eans.errors import DataError, RunError
 from eans.files import cannot_read
 from eans.graph import SPLITS, KnowledgeGraph, Vocabulary
+from eans.huge_pages import on_huge_pages
 from eans.manifest import FORMAT, RESTORE, check_format
 from eans.vocabulary import LABELS, bytes_of, joined
 
@@ -128,7 +129,7 @@ class StoredTensors(Mapping[str, Tensor]):
     def read(self, name: str, device: torch.device | str) -> Tensor:
         """A tensor of its own on a device."""
         stored = self._stored[name]
-        out = torch.empty(stored.shape, dtype=stored.dtype, device=device)
+        out = on_huge_pages(torch.empty(stored.shape, dtype=stored.dtype, device=device))
         self.fill(name, out)
         return out
 

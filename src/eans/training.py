@@ -7,6 +7,7 @@ run continues to the same bits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from eans.kernels.blocks import all_finite
 from eans.losses import Loss
 from eans.models import Model
 from eans.objective import EARLIER_NAMES, Objective
-from eans.optimizer import OPTIMIZERS, OptimizerName
+from eans.optimizer import OPTIMIZERS, OptimizerName, settled_rows
 from eans.samplers import Sampler
 from eans.step import Diverged as Diverged
 from eans.step import Step, diverged
@@ -105,7 +106,13 @@ class Trainer:
         settings = settings or Settings()
         rounded = settings.rows == "bfloat16"
         compatibility.check(
-            model, sampler, objective, batch_size=stream.batch_size, dropout=settings.dropout, rounded_rows=rounded
+            model,
+            sampler,
+            objective,
+            batch_size=stream.batch_size,
+            dropout=settings.dropout,
+            rounded_rows=rounded,
+            optimizer=settings.optimizer,
         )
         self.model, self.sampler, self.objective = model, sampler, objective
         self.stream, self.schedule = stream, schedule
@@ -127,18 +134,29 @@ class Trainer:
     def step(self) -> LossTerms:
         """Do one step and return its loss terms by name; see `Step`."""
         self._prepare_rate()
+        if self.optimizer.make_room(self.completed + 1):
+            self.stepper.work.forget()
         terms = self.stepper(self.completed + 1)
         self.completed += 1
         return terms
 
     def _prepare_rate(self) -> None:
         if self.completed == self.schedule.drop_step and self.schedule.reset_optimizer:
-            for moments in self.optimizer.state.values():
-                for value in moments.values():
-                    value.zero_()
+            self.optimizer.reset()
         rate = self.schedule.rate(self.completed)
         if self.completed == 0 or rate != self.schedule.rate(self.completed - 1):
             self.rate.fill_(rate)
+
+    def settled(self) -> AbstractContextManager[None]:
+        """The context in which the model is read between two steps: evaluated, saved, inspected (`Optimizer.settled`).
+
+        Reading it changes no bit of the steps that follow.
+        """
+        return self.optimizer.settled()
+
+    def finish(self) -> None:
+        """After the last step: leave the model as it is to be used."""
+        self.optimizer.settle()
 
     def scores(self, triples: Tensor, side: Side, negatives: Negatives) -> Scores:
         """What the loss sees of triples ``[B, 3]`` and the sampler's negatives for their `side`."""
@@ -189,5 +207,14 @@ class Trainer:
             prefix = f"optimizer.{index}."
             if any(name.startswith(prefix) for name in tensors):
                 self.optimizer.state[parameter] = {
-                    name: copy_of(tensors, prefix + name, self.device) for name in self.optimizer.names()
+                    name: copy_of(tensors, prefix + name, self.device) for name in self.optimizer.names(index)
                 }
+
+
+def settled_table(entity: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The entity table of a `Trainer.state` as it is to be used: a lazy optimizer's rows brought up to date."""
+    prefix = "optimizer.0."
+    if prefix + "last" not in tensors:
+        return entity
+    saved = [name for name in tensors if name.startswith(prefix)]
+    return settled_rows(entity, {name.removeprefix(prefix): tensors[name].to(entity.device) for name in saved})

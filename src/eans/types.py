@@ -28,6 +28,7 @@ class Capability(Enum):
     CLOSED_FORM_SUM = "has no closed form of the sum over all triples"
     HEAD_QUERIES = "has no queries for heads"
     UNBOUNDED_ROWS = "passes its rows through a bounded function"
+    GRADIENT_BY_ROWS = "has a gradient for every row of the entity table"
 
 
 class Batch(NamedTuple):

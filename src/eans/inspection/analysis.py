@@ -256,4 +256,5 @@ def analyse_run(path: str | Path, *, batches: int = BATCHES, device: str = "auto
     graph = folder.graph()
     trainer = build_trainer(folder.recipe(), graph, choose_device(device))
     folder.load_state(trainer)
-    return Analyst(trainer, graph, batches).analyse()
+    with trainer.settled():
+        return Analyst(trainer, graph, batches).analyse()

@@ -66,6 +66,10 @@ class Inspector:
 
     def measure(self, step_ms: float | None = None) -> Measurement:
         """Draw, score and count. Batches are as large as in training."""
+        with self.trainer.settled():
+            return self._measure(step_ms)
+
+    def _measure(self, step_ms: float | None) -> Measurement:
         counts: dict[str, float] = dict.fromkeys(("draws", "open", "gap", "above", "idle"), 0.0)
         counts |= dict.fromkeys(("known", "held_out", "repeats"), 0.0)
         drawn = torch.zeros(self.trainer.model.num_entities, dtype=torch.int64, device=self.trainer.device)

@@ -153,7 +153,7 @@ def _analysis(folder: RunFolder, recipe: Recipe, graph: KnowledgeGraph, device: 
     folder.load_state(trainer)
     draws = trainer.stream.batch_size * max(1, trainer.sampler.negatives)
     batches = BATCHES if device.type == "cuda" else min(BATCHES, max(2, MOST_DRAWS // draws))
-    with phase("analysing scores"):
+    with phase("analysing scores"), trainer.settled():
         return Analyst(trainer, graph, batches).analyse()
 
 

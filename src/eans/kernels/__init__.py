@@ -16,6 +16,7 @@ implementation; operations that it does not have stay with PyTorch:
 
 from __future__ import annotations
 
+from eans.kernels.catching_up import catch_up, remember
 from eans.kernels.comparison import compare
 from eans.kernels.kinds import COMPARISONS, Comparison
 from eans.kernels.kmeans import distances_to, group_means, nearest
@@ -37,6 +38,7 @@ __all__ = [
     "Counts",
     "UpdateKernels",
     "best",
+    "catch_up",
     "choose",
     "chosen",
     "compare",
@@ -63,6 +65,7 @@ __all__ = [
     "project",
     "redraw",
     "register",
+    "remember",
     "repeats",
     "small_operations",
     "softmax_nll",

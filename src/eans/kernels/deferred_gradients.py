@@ -51,12 +51,27 @@ class Segments(NamedTuple):
     pairs: int
 
 
+class Uses(NamedTuple):
+    """The same as `Segments`, of the rows that are used alone, whatever the size of the table: its size is M.
+
+    Attributes:
+        order, pairs: see `Segments`.
+        keys: integers ``[M]``, ascending: the place of the row of each use.
+        ends: int64 ``[M]``: where the segment of each use ends. It starts at its row's first use, which does the work.
+    """
+
+    order: Tensor
+    keys: Tensor
+    ends: Tensor
+    pairs: int
+
+
 class Plan(NamedTuple):
-    """Segments that are sorted ahead: of the candidates `entities` and of the first `gatherings`."""
+    """What is sorted ahead: the uses as the candidates `entities` and in the first `gatherings`."""
 
     entities: Tensor
     gatherings: int
-    segments: Segments
+    segments: Segments | Uses
 
 
 @dataclass
@@ -70,6 +85,9 @@ class DeferredGradients:
         across: candidates of each positive are sorted, so that work on the same part of each shares rows.
         rounded: the table in bfloat16, ``[E, F]``, which comparisons and products read instead, and perhaps some rows
             of zeros; None for the table itself.
+        by_rows: the optimizer works on the rows that have a gradient alone: comparisons leave those rows, never a
+            gradient of the table's size.
+        rows_stay: rows without a gradient stay as they are.
         candidates: at most one.
         rows: of gathered rows.
         leading: ``[E, D]`` of the first D columns, at most one.
@@ -83,6 +101,8 @@ class DeferredGradients:
     side_stream: SideStream
     across: bool = False
     rounded: Tensor | None = None
+    by_rows: bool = False
+    rows_stay: bool = False
     candidates: list[CandidateGradient] = field(default_factory=list)
     rows: list[RowGradient] = field(default_factory=list)
     leading: list[Tensor] = field(default_factory=list)
@@ -102,8 +122,14 @@ class DeferredGradients:
         return sorted(self.rows, key=lambda part: part.ticket)
 
     def planned(self, entities: Tensor) -> Segments | None:
-        """The segments of these very candidates, if they were planned."""
-        return self.plan.segments if self.plan is not None and self.plan.entities is entities else None
+        """The segments of these very candidates, if they were planned for every row."""
+        planned = self.plan is not None and self.plan.entities is entities and self.plan.segments
+        return planned if isinstance(planned, Segments) else None
+
+    @property
+    def whole(self) -> bool:
+        """Is there a part for every row of the table?"""
+        return bool(self.leading or self.products or self.cubed)
 
     def clear(self) -> None:
         """Forget all parts."""

@@ -22,6 +22,8 @@ from eans.kernels.numba_threads import compiled
 
 # Blocks of this size or more are new to the process each time; smaller ones are used again (the C library's limit).
 MAPPED_BYTES = 1 << 25
+# Bits of an id by which it is sorted at a time; the counts of their values fit the nearest cache.
+DIGIT_BITS = 11
 
 
 def flat(tensor: Tensor) -> Any:
@@ -50,6 +52,49 @@ def zeros(shape: Iterable[int], dtype: torch.dtype) -> Tensor:
     start = -raw.ctypes.data % 64
     values = raw[start : start + size].view(np.float32 if dtype == torch.float32 else np.float64)
     return torch.from_numpy(values.reshape(shape))
+
+
+@compiled
+def _sort_digit(keys, order, from_keys, from_order, counts, shift):
+    """One stable pass of a radix sort: by the bits ``shift .. shift + 10`` of the keys."""
+    counts[:] = 0
+    mask = uint64(len(counts) - 2)
+    for i in range(len(from_keys)):
+        counts[((uint64(from_keys[i]) >> uint64(shift)) & mask) + uint64(1)] += 1
+    for d in range(uint64(1), uint64(len(counts))):
+        counts[d] += counts[d - uint64(1)]
+    for i in range(len(from_keys)):
+        digit = (uint64(from_keys[i]) >> uint64(shift)) & mask
+        place = uint64(counts[digit])
+        keys[place] = from_keys[i]
+        order[place] = from_order[i]
+        counts[digit] += 1
+
+
+def sorted_ids(ids: Any) -> tuple[Any, Any]:
+    """Ids from 0 on, int64 ``[M]``, sorted, and where each of them stood; equal ones keep their order.
+
+    Takes time for M alone, where `segments` passes over every id that there might be.
+    """
+    keys, order = ids, np.arange(len(ids))
+    for shift in range(0, int(ids.max()).bit_length() if len(ids) else 0, DIGIT_BITS):
+        given, (keys, order) = (keys, order), np.empty((2, len(ids)), np.int64)
+        _sort_digit(keys, order, *given, np.empty((1 << DIGIT_BITS) + 1, np.int64), shift)
+    return keys, order
+
+
+def distinct_ids(ids: Any) -> tuple[Any, Any, Any]:
+    """Each of the ids int64 ``[M]`` once, ascending, and where it stands.
+
+    Returns:
+        distinct int64 ``[U]``, order int64 ``[M]`` and starts int64 ``[U + 1]``: the i-th one stands at
+        ``order[starts[i] : starts[i + 1]]``, ascending.
+    """
+    keys, order = sorted_ids(ids)
+    new = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    starts = np.append(np.flatnonzero(new), len(keys))
+    return keys[starts[:-1]], order, starts
 
 
 @compiled

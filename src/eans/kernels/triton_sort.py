@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eans.kernels.deferred_gradients import DeferredGradients, Plan, Segments
+from eans.kernels.deferred_gradients import DeferredGradients, Plan, Segments, Uses
 
 # Up to so many ids each is compared with every other one: one launch, where a sort needs half a dozen.
 FEW = 4096
@@ -48,6 +48,11 @@ def _count_kernel(
         tl.store(starts + number, rank.to(tl.int64), mask=number <= size)
 
 
+def _narrow(size: int) -> torch.dtype:
+    """A type for ids below `size`. A radix sort passes over the bits of its keys: half as wide is half as long."""
+    return torch.int16 if size < 2**15 else torch.int32 if size < 2**31 else torch.int64
+
+
 def sorted_ids(ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Where each of the ids ``0 .. size - 1`` stands in `ids` int64 ``[M]``.
 
@@ -62,26 +67,47 @@ def sorted_ids(ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
                 order, starts, ids.contiguous(), len(ids), size, BLOCK=BLOCK, OTHERS=OTHERS
             )
         return order, starts
-    # A radix sort passes over the bits of its keys: half as wide is half as long.
-    narrow = torch.int16 if size < 2**15 else torch.int32 if size < 2**31 else torch.int64
-    keys, order = torch.sort(ids.to(narrow), stable=True)
-    bounds = torch.arange(size + 1, dtype=narrow, device=ids.device)
+    keys, order = torch.sort(ids.to(_narrow(size)), stable=True)
+    bounds = torch.arange(size + 1, dtype=keys.dtype, device=ids.device)
     return order, torch.searchsorted(keys, bounds)
 
 
+def sorted_uses(ids: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """As `sorted_ids`, with nothing of that size: order int64 ``[M]``, and keys and ends ``[M]`` as of `Uses`."""
+    if 0 < len(ids) <= FEW and size < 2**31 - 1:
+        order = torch.empty_like(ids)
+        with torch.cuda.device_of(ids):  # only the programs that find places
+            _count_kernel[(triton.cdiv(len(ids), BLOCK),)](
+                order, order, ids.contiguous(), len(ids), size, BLOCK=BLOCK, OTHERS=OTHERS
+            )
+        keys = ids[order]
+    else:
+        keys, order = torch.sort(ids.to(_narrow(size)), stable=True)
+    return order, keys, torch.searchsorted(keys, keys, right=True)
+
+
 def segments_of(
-    entities: Tensor | None, gathered: list[Tensor], num_rows: int, ordering: tuple[Tensor, Tensor] | None
-) -> Segments:
-    """Sort the uses of a table's rows, or of places in an ordering: as candidates ``[B, N]``, and as gathered rows."""
+    entities: Tensor | None,
+    gathered: list[Tensor],
+    num_rows: int,
+    ordering: tuple[Tensor, Tensor] | None,
+    rows_stay: bool = False,
+) -> Segments | Uses:
+    """Sort the uses of a table's rows, or of places in an ordering: as candidates ``[B, N]``, and as gathered rows.
+
+    Where rows without a use stay as they are and there are more rows than uses, segments are those of the uses.
+    """
     ids = gathered if entities is None else [entities.reshape(-1), *gathered]
     rows = torch.cat(ids) if len(ids) > 1 else ids[0]
-    order, starts = sorted_ids(rows if ordering is None else ordering[1][rows], num_rows)
-    return Segments(order, starts, 0 if entities is None else entities.numel())
+    places, pairs = rows if ordering is None else ordering[1][rows], 0 if entities is None else entities.numel()
+    if rows_stay and len(rows) < num_rows:
+        return Uses(*sorted_uses(places, num_rows), pairs)
+    return Segments(*sorted_ids(places, num_rows), pairs)
 
 
 def plan(deferred: DeferredGradients, entities: Tensor, num_rows: int) -> None:
     """Sort the uses of a table beside the work that follows: of the candidates ``[B, N]``, and what was gathered."""
     gathered = list(deferred.gathered)
     with deferred.side_stream:
-        segments = segments_of(entities, gathered, num_rows, deferred.ordering)
+        segments = segments_of(entities, gathered, num_rows, deferred.ordering, deferred.rows_stay)
     deferred.plan = Plan(entities, len(gathered), segments)

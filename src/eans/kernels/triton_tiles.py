@@ -46,11 +46,18 @@ def slice_of_row(ordering, num_rows, WIDTH: tl.constexpr, COLUMNS: tl.constexpr)
     """
     place = tl.program_id(0) % num_rows
     part = tl.program_id(0) // num_rows
+    row, columns, inside = slice_of(place, part, ordering, WIDTH, COLUMNS)
+    return place, part, row, columns, inside
+
+
+@triton.jit
+def slice_of(place, part, ordering, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """The row at a place of the ordering, or of the table; the columns of a slice; which of them there are."""
     row = place.to(tl.int64)
     if ordering is not None:
         row = tl.load(ordering + place)
     columns = part * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    return place, part, row, columns, columns < WIDTH
+    return row, columns, columns < WIDTH
 
 
 @triton.jit

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from eans import kernels
 from eans.errors import UsageError
 from eans.graph import RELATION, column, opposite
+from eans.huge_pages import on_huge_pages
 from eans.kernels.deferred_gradients import AUTOGRAD, TableSinks
 from eans.models.layers import require_own_dropout, seeded
 from eans.options import Option
@@ -78,7 +79,7 @@ class Parameters(nn.Module):
         self.init_range = init_range if init_range is not None else self.default_range(dim)
         if self.tails_only and not reciprocal:
             raise UsageError(f"model '{self._name()}' has head queries by inverse relations: set model.reciprocal=true")
-        self.entity = nn.Parameter(torch.empty(num_entities, self.entity_columns()))
+        self.entity = nn.Parameter(on_huge_pages(torch.empty(num_entities, self.entity_columns())))
         self.relation = nn.Parameter(torch.empty(self.substitution_relation + 1, self.relation_columns()))
         self.reset_parameters(generator)
 

@@ -14,6 +14,7 @@ from eans.graph import KnowledgeGraph
 from eans.losses import LOSSES, Loss
 from eans.models import MODELS, Model
 from eans.objective import Objective
+from eans.optimizer import OptimizerName
 from eans.options import AUTO, options_of
 from eans.penalties import PENALTIES, RelationPrediction, Term
 from eans.phases import phase
@@ -32,6 +33,7 @@ VALIDATIONS, LEAST_BETWEEN_VALIDATIONS, PATIENCE, PATIENCE_FROM = 20, 100, 5, 0.
 VALID_TRIPLES = (100, 1_000)
 VALIDATION_SHARE, STEP_COST = 0.1, 10
 MOST_REPEATS = 1000  # of a triple inside one batch
+LARGE = 1_000_000  # entities from which `auto` takes an optimizer whose step does not pass over all of them
 
 
 def _options(kind: type, section: PartSection, prefix: str = "") -> dict[str, Any]:
@@ -72,13 +74,16 @@ def resolve(recipe: Recipe, graph: KnowledgeGraph) -> Recipe:
     if steps == "auto":
         steps = min(max(uncapped_steps(graph, batch_size), AUTO_STEPS[0]), AUTO_STEPS[1])
     validation = _validation(recipe, graph, int(steps), batch_size)
+    optimizer = _optimizer(recipe, graph)
     return recipe.model_copy(
         update={
             "data": recipe.data.model_copy(update={"name": graph.source or recipe.data.name or graph.name}),
             "model": model,
             "sampler": sampler,
             "loss": loss,
-            "train": recipe.train.model_copy(update={"steps": steps, "batch_size": batch_size, **validation}),
+            "train": recipe.train.model_copy(
+                update={"steps": steps, "batch_size": batch_size, "optimizer": optimizer, **validation}
+            ),
         }
     )
 
@@ -90,6 +95,19 @@ def automatic_batch_size(triples: int) -> int:
     usual = min(max(triples // 4, BATCH_SIZES[0]), BATCH_SIZES[1])
     needed = 2 * LEAST_PASSES * triples / AUTO_STEPS[1]
     return usual if needed <= usual else min(math.ceil(needed / usual) * usual, LARGEST_BATCH)
+
+
+def _optimizer(recipe: Recipe, graph: KnowledgeGraph) -> OptimizerName:
+    """Adam, whose steps pass over all entities; where these are many, and the gradient is not one of all, lazily.
+
+    Rates are those of Adam, so that Adagrad is nothing to choose without being asked.
+    """
+    if recipe.train.optimizer != "auto":
+        return recipe.train.optimizer
+    terms = [PENALTIES[recipe.loss.penalty]] if recipe.loss.penalty != NO_PENALTY else []
+    model, sampler = MODELS[recipe.model.name], SAMPLERS[recipe.sampler.name]
+    whole = compatibility.gradient_of_every_row(model, sampler, terms) or getattr(recipe.model, "bounded", False)
+    return "adam" if whole or graph.num_entities < LARGE else "lazy-adam"
 
 
 def uncapped_steps(graph: KnowledgeGraph, batch_size: int) -> int:
@@ -196,5 +214,5 @@ def build_trainer(recipe: Recipe, graph: KnowledgeGraph, device: torch.device | 
         lr_drop_at=section.lr_drop_at,
         reset_optimizer=section.reset_optimizer,
     )
-    settings = Settings(section.optimizer, section.rows, section.dropout)
+    settings = Settings(_optimizer(recipe, graph), section.rows, section.dropout)
     return Trainer(model, sampler, build_objective(recipe), stream, schedule, settings)

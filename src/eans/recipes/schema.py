@@ -29,8 +29,11 @@ class TrainSection(Section):
         description="positives per step, b; auto: train / 4, 16 to 512; of very many triples so many that 100,000 "
         "steps are 20 passes per side, up to 16,384",
     )
-    optimizer: Literal["adam", "adagrad"] = Field(
-        "adam", description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state"
+    optimizer: Literal["adam", "adagrad", "lazy-adam", "row-adagrad", "auto"] = Field(
+        "adam",
+        description="adagrad wants a larger lr; rows without a gradient stay, and there is half the state. lazy-adam, "
+        "which equals adam up to rounding, and row-adagrad, with one number of state per entity and a larger lr, work "
+        "on the rows that a step uses alone; auto: adam, from 1,000,000 entities lazy-adam where it is possible",
     )
     lr: Annotated[float, Field(gt=0)] = Field(1e-3, description="initial learning rate")
     lr_decay: Literal["drop", "linear"] = Field("drop", description="one drop of lr, or a straight line down to zero")

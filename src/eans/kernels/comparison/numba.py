@@ -108,7 +108,7 @@ class _Compare(torch.autograd.Function):
         given = ctx.kind, gradient.contiguous(), queries, table, ctx.pairs, shifts, scalars
         if ctx.deferred is not None and table.is_contiguous():
             ids, targets = distinct(ctx.pairs)
-            if len(ids) <= FEW_ROWS * len(table):
+            if ctx.deferred.by_rows or len(ids) <= FEW_ROWS * len(table):
                 to_queries, to_rows, to_shifts, to_scalars = gradients(*given, (targets, len(ids)))
                 rows = torch.from_numpy(ids)
                 ctx.deferred.rows.append(RowGradient(ctx.deferred.gather(rows), rows, to_rows))

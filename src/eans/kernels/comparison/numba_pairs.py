@@ -11,7 +11,7 @@ import numpy as np
 from numba import uint64
 from torch import Tensor
 
-from eans.kernels.numba_arrays import flat
+from eans.kernels.numba_arrays import flat, sorted_ids
 from eans.kernels.numba_threads import compiled
 
 
@@ -55,9 +55,9 @@ def distinct(pairs: Pairs) -> tuple[Any, Any]:
 def pairs_by_entity(entities: Tensor, num_entities: int) -> Pairs:
     """Sort the pairs of `entities` ``[B, N]``."""
     ids, negatives = flat(entities), max(1, entities.shape[1])
-    if 8 * len(ids) < num_entities:  # counting passes over every entity
-        place = np.argsort(ids, kind="stable")
-        return Pairs(place, ids[place], place // negatives)
+    if len(ids) < num_entities:  # counting passes over every entity
+        entity, place = sorted_ids(ids)
+        return Pairs(place, entity, place // negatives)
     pairs = Pairs(*np.empty((3, len(ids)), np.int64))
     _counting_sort(*pairs, ids, negatives, np.empty(num_entities + 1, np.int64))
     return pairs

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from eans.kernels.blocks import blocks
-from eans.kernels.deferred_gradients import DeferredGradients
+from eans.kernels.deferred_gradients import DeferredGradients, RowGradient
 from eans.kernels.kinds import Comparison, halves
 from eans.kernels.vectors.reference import compare_rows
 
@@ -50,9 +50,9 @@ class _Compare(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, kind: Comparison, queries: Tensor, table: Tensor, entities: Tensor, shifts: Tensor | None,
-        scalars: Tensor | None,
+        scalars: Tensor | None, deferred: DeferredGradients | None,
     ) -> Tensor:  # fmt: skip
-        ctx.kind = kind
+        ctx.kind, ctx.deferred = kind, deferred
         ctx.save_for_backward(queries, table, entities, shifts, scalars)
         count, batch, dim = queries.shape
         scores = queries.new_empty(count, batch, entities.shape[1])
@@ -75,9 +75,13 @@ class _Compare(torch.autograd.Function):
         queries, table, entities, shifts, scalars = ctx.saved_tensors
         kind: Comparison = ctx.kind
         count, batch, dim = queries.shape
-        to_queries, to_table = torch.empty_like(queries), torch.zeros_like(table)
+        to_queries = torch.empty_like(queries)
         to_shifts = None if shifts is None else torch.empty_like(shifts)
         to_scalars = None if scalars is None else torch.zeros_like(scalars)
+        targets, used = entities, None
+        if ctx.deferred is not None:
+            used, targets = torch.unique(entities, return_inverse=True)
+        to_table = torch.zeros_like(table) if used is None else table.new_zeros(len(used), dim)
         for block in blocks(batch, entities.shape[1] * dim, queries.device):
             ids = entities[block]
             rows = embedding(ids, table)
@@ -100,10 +104,12 @@ class _Compare(torch.autograd.Function):
                     to_row_scalars = part if to_row_scalars is None else to_row_scalars + part
                 to_rows = to_candidate if to_rows is None else to_rows.add_(to_candidate)
             assert to_rows is not None
-            accumulate_rows(to_table, ids, to_rows)
+            accumulate_rows(to_table, targets[block], to_rows)
             if to_scalars is not None and to_row_scalars is not None:
                 accumulate_rows(to_scalars[:, None], ids, to_row_scalars[..., None])
-        return None, to_queries, to_table, None, to_shifts, to_scalars
+        if used is not None:
+            ctx.deferred.rows.append(RowGradient(ctx.deferred.gather(used), used, to_table))
+        return None, to_queries, None if used is not None else to_table, None, to_shifts, to_scalars, None
 
 
 def compare(
@@ -111,9 +117,9 @@ def compare(
     shifts: Tensor | None = None, scalars: Tensor | None = None, mean_rest: bool = False,
     deferred: DeferredGradients | None = None,
 ) -> Tensor:  # fmt: skip
-    """See `eans.kernels.compare`."""
-    del deferred
-    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars)  # type: ignore[no-untyped-call]
+    """See `eans.kernels.compare`; only an optimizer that works by rows adds gradients of rows up itself here."""
+    left = deferred if deferred is not None and deferred.by_rows and table.is_contiguous() else None
+    scores: Tensor = _Compare.apply(kind, queries, table, entities, shifts, scalars, left)  # type: ignore[no-untyped-call]
     return with_mean_rest(scores) if mean_rest else scores
 
 

@@ -220,7 +220,7 @@ def compare(
 ) -> Tensor:  # fmt: skip
     """`eans.kernels.compare`, compiled; float32 or float64."""
     if entities.numel() == 0:  # nothing to launch
-        return reference.compare(kind, queries, table, entities, shifts, scalars, mean_rest)
+        return reference.compare(kind, queries, table, entities, shifts, scalars, mean_rest, deferred)
     if shifts is None or scalars is None:
         shifts = scalars = None
     if len(queries) > MOST_QUERIES:

@@ -18,6 +18,8 @@ from eans.kernels.numba_threads import compiled, cuts, inlined, share, threads_f
 
 # A search takes so many times as long as the work on one element, which `threads_for` counts in.
 WORK_PER_CANDIDATE = 16
+# An odd number whose multiples are scattered over the bits from the shift on.
+SCATTER, SCATTER_SHIFT = 0x9E3779B1, 16
 
 
 @inlined
@@ -32,9 +34,21 @@ def _before(keys, wanted, low, high):
     return low
 
 
+@inlined
+def _met_before(met, rows, row, entity):
+    """Was the entity met in this row before? Two arrays of a power of two, entities and their rows, remember it."""
+    mask = len(met) - 1
+    slot = (entity * SCATTER >> SCATTER_SHIFT) & mask
+    while rows[slot] == row and met[slot] != entity:
+        slot = (slot + 1) & mask
+    again = rows[slot] == row
+    rows[slot], met[slot] = row, entity
+    return again
+
+
 @compiled
-def _label_loop(known, keys, prefix, entities, negatives, num_entities, repeats_from, latest, first, last):
-    """Label rows ``[first, last)``. `latest` ``[E]`` says in which row an entity was seen last; -1 for none."""
+def _label_loop(known, keys, prefix, entities, negatives, num_entities, repeats_from, met, rows, first, last):
+    """Label rows ``[first, last)``. `met` and `rows` have room for twice the entities of a row; `rows` starts as -1."""
     for row in range(first, last):
         lowest = prefix[row] * num_entities
         begin = _before(keys, lowest, 0, len(keys))
@@ -45,8 +59,7 @@ def _label_loop(known, keys, prefix, entities, negatives, num_entities, repeats_
             found = _before(keys, lowest + entity, begin, end)
             true = found < end and keys[found] == lowest + entity
             if again:
-                true = true or latest[entity] == row
-                latest[entity] = row
+                true = _met_before(met, rows, row, entity) or true
             known[place] = true
 
 
@@ -61,9 +74,10 @@ def label(keys: Tensor, prefix: Tensor, entities: Tensor, num_entities: int, rep
     threads = threads_for(WORK_PER_CANDIDATE * entities.numel())
 
     def part(first: int, last: int) -> None:
-        latest = np.full(num_entities if repeats_from is not None else 0, -1, dtype=np.int64)
+        room = 1 << (2 * negatives).bit_length() if repeats_from is not None else 0
+        met, rows = np.zeros(room, np.int64), np.full(room, -1, np.int64)
         _label_loop(
-            *arrays, negatives, num_entities, -1.0 if repeats_from is None else repeats_from, latest, first, last
+            *arrays, negatives, num_entities, -1.0 if repeats_from is None else repeats_from, met, rows, first, last
         )
 
     share(part, cuts(batch, threads), threads)

@@ -10,35 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
-from eans.kernels.deferred_gradients import DeferredGradients, RowGradient
+from eans.kernels.deferred_gradients import DeferredGradients
 from eans.kernels.tables import reference
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, ids: Tensor, deferred: DeferredGradients) -> Tensor:
-        ctx.deferred = deferred
-        ctx.save_for_backward(ids)
-        ctx.ticket = ctx.deferred.gather(ids.reshape(-1))
-        return embedding(ids, table)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
-        (ids,) = ctx.saved_tensors
-        flat = gradient.reshape(-1, gradient.shape[-1]).contiguous()
-        ctx.deferred.rows.append(RowGradient(ctx.ticket, ids.reshape(-1), flat))
-        return None, None, None
 
 
 def gather(table: Tensor, ids: Tensor, deferred: DeferredGradients | None = None) -> Tensor:
     """See `eans.kernels.gather`."""
-    if deferred is None or not torch.is_grad_enabled():
-        return embedding(ids, table)
-    rows: Tensor = _Gather.apply(table, ids, deferred)  # type: ignore[no-untyped-call]
-    return rows
+    return reference.deferred_gather(table, ids, deferred)
 
 
 class _Sum(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Dense Adam and Adagrad for one table, which may add up the parts of a deferred gradient on the way."""
+"""Adam and Adagrad for one table, which may add up the parts of a deferred gradient on the way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class UpdateKernels(Protocol):
 
     Attributes:
         __name__: of the module.
-        COLLECTS: does `update` add up the parts of a deferred gradient (`eans.kernels.deferred_gradients`)?
+        COLLECTS: does `update` add up the parts of a deferred gradient (`eans.kernels.deferred_gradients`)? By rows,
+            all do.
         ROUNDS: does it keep `DeferredGradients.rounded` up to date, and do comparisons and products read it?
     """
 
@@ -47,13 +48,18 @@ class UpdateKernels(Protocol):
         """One step of Adam or Adagrad in place, with the gradient `dense` plus all deferred parts.
 
         ``average = b1 average + (1 - b1) g``, ``square = b2 square + (1 - b2) g^2`` (Adam) or ``square + g^2``
-        (Adagrad, whose average is ``g``), then ``row -= size * average / (root * sqrt(square) + epsilon)``.
+        (Adagrad, whose average is ``g``), then ``row -= size * average / (root * sqrt(square) + epsilon)``. With one
+        square per row, Adagrad adds the mean of ``g^2`` over the columns to it.
+
+        By rows (`DeferredGradients.by_rows`) those that have a gradient are updated, and nothing is read, written or
+        allocated for the others.
 
         Args:
             table: ``[E, F]``: the parameters.
-            averages, squares: ``[E, F]``: Adam's two moments; or None and Adagrad's sum of squared gradients.
+            averages, squares: ``[E, F]``: Adam's two moments; or None and Adagrad's sum of squared gradients, of every
+                number ``[E, F]`` or of every row ``[E]``.
             factors: from `advance`.
-            deferred: parts of the gradient; None for a table that does not collect.
+            deferred: parts of the gradient; None for a table that does not collect. By rows these are all of it.
             dense: ``[E, F]`` or None: the rest of it.
             betas, epsilon: of Adam; or None and Adagrad's epsilon.
         """

@@ -1,8 +1,8 @@
-"""Dense Adam and Adagrad for one table on a CPU: one pass, which adds up the parts of the gradient on the way.
+"""Adam and Adagrad for one table on a CPU: one pass, which adds up the parts of the gradient on the way.
 
-The gradient of a row exists only while the row is updated, in the nearest cache. With Adam, rows without a gradient
-still move by their momentum; with Adagrad they are not touched. Threads share the rows, so the bits do not depend on
-their number.
+The gradient of a row exists only while the row is updated, in the nearest cache. With dense Adam, rows without a
+gradient still move by their momentum; otherwise they are not touched, and the pass is over the rows that are used
+alone. Threads share the rows, so the bits do not depend on their number.
 """
 
 # Numba's decorator is untyped, and the arguments of a loop are arrays and scalars whose types the compiler infers.
@@ -18,7 +18,7 @@ from numba import uint64
 from torch import Tensor
 
 from eans.kernels.deferred_gradients import DeferredGradients
-from eans.kernels.numba_arrays import flat, segments
+from eans.kernels.numba_arrays import distinct_ids, flat, segments
 from eans.kernels.numba_threads import compiled, share_rows, threads_for
 from eans.kernels.updates import Betas
 
@@ -37,23 +37,22 @@ def advance(step: Tensor, rate: Tensor, betas: Betas | None, out: Tensor) -> Non
 
 @compiled
 def _update_loop(
-    table, averages, squares,  # [E * F]; no averages: Adagrad
+    table, averages, squares,  # [E * F]; no averages: Adagrad; squares [E]: of rows
+    used,  # [U] rows to update; empty for all
     order, starts, rows, more,  # of gathered rows, [M * F] in two parts; empty for none, as are the next three
     leading, width,  # [E * width]
     dense,  # [E * F]
     products,  # [E]
     cubed, size, root, beta1, beta2, rest1, rest2, epsilon,  # of the table's type
+    row_wise,  # one square per row
     total,  # [F], scratch
     first, last,
 ):  # fmt: skip
-    """Adam or Adagrad for rows ``[first, last)``."""
+    """Adam or Adagrad for rows ``[first, last)``, of the table or of `used`."""
     columns, half = uint64(len(total)), uint64(len(total) // 2)
     zero = total.dtype.type(0)
-    # With Adagrad, rows without a gradient stay as they are.
-    few = not (len(averages) or len(leading) or len(dense) or len(products)) and cubed == zero
-    for e in range(uint64(first), uint64(last)):
-        if few and (not len(order) or starts[e] == starts[e + uint64(1)]):
-            continue
+    for u in range(uint64(first), uint64(last)):
+        e = uint64(used[u]) if len(used) else u
         here = e * columns
         led = uint64(0)
         if len(leading):
@@ -63,7 +62,7 @@ def _update_loop(
         for j in range(led, columns):
             total[j] = zero
         if len(order):
-            for p in range(uint64(starts[e]), uint64(starts[e + uint64(1)])):
+            for p in range(uint64(starts[u]), uint64(starts[u + uint64(1)])):
                 row = uint64(order[p]) * columns
                 part = rows
                 if row >= uint64(len(rows)):
@@ -82,6 +81,16 @@ def _update_loop(
         if cubed != zero:
             for j in range(columns):
                 total[j] += cubed * table[here + j] * abs(table[here + j])
+        if row_wise:
+            square = zero
+            for j in range(columns):
+                square += total[j] * total[j]
+            square = squares[e] + square / total.dtype.type(columns)
+            squares[e] = square
+            scale = size / (math.sqrt(square) * root + epsilon)
+            for j in range(columns):
+                table[here + j] -= scale * total[j]
+            continue
         if not len(averages):
             for j in range(columns):
                 gradient = total[j]
@@ -107,16 +116,23 @@ def update(
     assert not deferred.candidates  # another implementation's
     num_rows, columns = table.shape
     parts = deferred.sorted_rows()
+    few = dense is None and not deferred.whole and (averages is None or deferred.by_rows)
+    if few and not parts:
+        return
     nothing, nowhere = np.empty(0, table.numpy().dtype), np.empty(0, np.int64)
-    order, starts, rows, more = nowhere, nowhere, nothing, nothing
+    used, order, starts, rows, more = nowhere, nowhere, nowhere, nothing, nothing
     if parts:
-        order, starts = segments(_joined([part.ids for part in parts]), num_rows)
+        ids = _joined([part.ids for part in parts])
+        if few:
+            used, order, starts = distinct_ids(flat(ids.contiguous()))
+        else:
+            order, starts = segments(ids, num_rows)
         more = flat(parts[-1].gradient)  # the candidates', if they are among them: many, and not to be copied
         if len(parts) > 1:
             rows = flat(_joined([part.gradient for part in parts[:-1]]))
     leading = deferred.leading[0] if deferred.leading else None
     given = (
-        flat(table), nothing if averages is None else flat(averages), flat(squares), order, starts, rows, more,
+        flat(table), nothing if averages is None else flat(averages), flat(squares), used, order, starts, rows, more,
         nothing if leading is None else flat(leading),
         0 if leading is None else leading.shape[1],
         nothing if dense is None else flat(dense.contiguous()),
@@ -125,12 +141,12 @@ def update(
     cubed = 3.0 * sum(part.item() for part in deferred.cubed)
     beta1, beta2 = betas or (0.0, 0.0)
     constants = flat(table.new_tensor([cubed, *factors.tolist(), beta1, beta2, 1.0 - beta1, 1.0 - beta2, epsilon]))
-    threads = threads_for(table.numel())
+    row_wise, count = squares.dim() == 1, len(used) if few else num_rows
 
     def part(first: int, last: int) -> None:
-        _update_loop(*given, *constants, np.empty(columns, nothing.dtype), first, last)
+        _update_loop(*given, *constants, row_wise, np.empty(columns, nothing.dtype), first, last)
 
-    share_rows(part, num_rows, threads)
+    share_rows(part, count, threads_for(count * columns))
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

@@ -260,7 +260,7 @@ SCHEMA = {
     },
     "costs": dict.fromkeys(("device", "hardware", "steps", "parameters"))
     | {"seconds": dict.fromkeys(TIMES)}
-    | {"bytes": dict.fromkeys(("model", "optimizer", "sampler", "graph", "all", "ranking"))},
+    | {"bytes": dict.fromkeys(("model", "optimizer", "sampler", "graph", "batches", "labels", "all", "ranking"))},
 }
 
 
@@ -302,7 +302,8 @@ def test_costs_are_those_of_the_recipe(described: eans.Description) -> None:
     seconds, held = costs["seconds"], costs["bytes"]
     assert held["model"] == 4 * costs["parameters"]
     assert 2 * held["model"] <= held["optimizer"] <= 2 * held["model"] + 100
-    assert held["all"] == sum(held[key] for key in ("model", "optimizer", "sampler", "graph"))
+    parts = ("model", "optimizer", "sampler", "graph", "batches", "labels")
+    assert held["all"] == sum(held[key] for key in parts)
     graph = ring_graph()
     triples = sum(len(graph.split(split)) for split in SPLITS)
     assert held["graph"] == 24 * triples + 16 * triples + 16 * len(graph.train)

@@ -264,7 +264,7 @@ def test_killed_and_continued_and_stopped(tmp_path: Path, space: Path, workers: 
     assert (out / "metrics.json").exists()
     assert not (study / FOLDER).exists()
     rows = list(csv.DictReader((study / "trials.csv").read_text().splitlines()))
-    assert {"0", "1", "2"} <= {row["trial"] for row in rows if row["rung"] == "0"}
+    assert len({row["trial"] for row in rows if row["rung"] == "0"}) >= before  # those that were under way are lost
     assert eans("predict", out, "--head", "e1", "--relation", "plus1").returncode == 0
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eans.cli.graphs import Reading, download_bar, load_graph, load_pytorch, with_reading
 from eans.cli.options import (
     DeviceOption,
+    SetOption,
     file_to_write,
     require_given,
 )
 from eans.cli.tables import plain_table
 from eans.errors import UsageError
 from eans.progress import plain_console
+
+if TYPE_CHECKING:
+    from eans.description import Plan
 
 MOST_RELATIONS = 20
 NOT_HERE = {"bundled": "", "download": "not here yet", "built": "not built yet"}
@@ -92,37 +96,69 @@ def fetch(name: Annotated[str, typer.Argument(help="Dataset name.")]) -> None:
 @app.command()
 @with_reading()
 def describe(
-    name: Annotated[str, typer.Argument(help="Dataset name, file or folder; - is standard input.")],
+    name: Annotated[str | None, typer.Argument(help="Dataset name, file or folder; - is standard input.")] = None,
     json: JsonOption = None,
     html: Annotated[Path | None, typer.Option(help="Write one HTML page with figures to this file.")] = None,
     estimate: Annotated[
         bool, typer.Option("--estimate/--no-estimate", help="Measure what training takes on this machine.")
     ] = True,
     device: DeviceOption = "auto",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say only what memory and time a recipe would take, part by part.")
+    ] = False,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENTITIES,RELATIONS,TRIPLES", help="With --plan, instead of a graph; such as 86M,14824,338M."
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="With --plan: recipe name or file. Default: that of eans train.")
+    ] = None,
+    set_: SetOption = None,
     *,
     reading: Reading,
 ) -> None:
     """Describe a graph before training: degrees, relations, leakage, components, baselines, a recipe and its cost."""
     require_given("the name of the dataset", name)
+    _check_plan(name, plan, {"--sizes": sizes, "--recipe": recipe, "--set": set_}, {"--html": html})
     targets = _targets(json, html)  # mistakes are told before the work, not after
     load_pytorch()
-    from eans.description import describe
-    from eans.description.text import show
+    from eans.data import Sizes
+    from eans.description import Description, describe, plan_for
+    from eans.description.planning import parse_sizes
     from eans.devices import choose_device
     from eans.files import atomic_write
 
     choose_device(device)
-    found = describe(load_graph(name, reading), estimate=estimate, device=device)
+    source = load_graph(name, reading) if name is not None else parse_sizes(str(sizes))
+    found: Description | Plan
+    if plan or isinstance(source, Sizes):
+        found = plan_for(source, recipe, set_ or (), estimate=estimate, device=device)
+    else:
+        found = describe(source, estimate=estimate, device=device)
     console = plain_console()
     if json == STANDARD_OUTPUT:
         print(found.to_json())
     else:
-        show(found.facts, console)
+        found.show(console)
     for option, target in targets.items():
-        text = found.html() if option == "--html" else found.to_json() + "\n"
+        text = found.html() if option == "--html" and isinstance(found, Description) else found.to_json() + "\n"
         atomic_write(target, text.encode())
         if json != STANDARD_OUTPUT:
             console.print(f"written: {target}", soft_wrap=True)
+
+
+def _check_plan(name: str | None, plan: bool, of_plan: dict[str, object], of_description: dict[str, object]) -> None:
+    """Options that go with --plan alone, or never with it; a graph or its sizes, and not both."""
+    for option, value in (of_description if plan else of_plan).items():
+        if value not in (None, []):
+            raise UsageError(f"{option} {'cannot go' if plan else 'goes'} with --plan{'' if plan else ' alone'}")
+    if (name is None) == (of_plan["--sizes"] is None):
+        fault = (
+            "the name of the dataset is missing" if name is None else f"'{name}' and --sizes both say how large it is"
+        )
+        raise UsageError(f"{fault}; give a dataset, a file or a folder{', or --sizes' if plan else ''}")
 
 
 def _targets(json: Path | None, html: Path | None) -> dict[str, Path]:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eans._version import __version__
 from eans.arguments import flag
 from eans.description import structure
 from eans.description.estimates import costs, suggested
-from eans.description.text import write
+from eans.description.sections import sections
+from eans.description.text import show, written
 from eans.devices import choose_device
 from eans.evaluation import baselines
 from eans.graph import KnowledgeGraph
 from eans.phases import phase
 from eans.progress import shown
 from eans.recipes.choosing import given_graph
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMAT = 1  # of `Description.facts`; grows when a key changes its meaning or goes away
 MOST_SCORES = 1_000_000_000  # of a baseline and a split: what cannot be ranked with so many is a sample
@@ -35,7 +39,11 @@ class Description:
     facts: Mapping[str, Any]
 
     def __str__(self) -> str:
-        return write(self.facts)
+        return written(sections(self.facts))
+
+    def show(self, console: Console) -> None:
+        """Print what ``print`` prints, on a console that may be a terminal."""
+        show(sections(self.facts), console)
 
     def __repr__(self) -> str:
         return f"Description of {self.facts['graph']['name']}"

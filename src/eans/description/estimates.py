@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from eans.costs import seconds_per_step
+from eans.description.memory import held
 from eans.devices import hardware_name
 from eans.evaluation import rank
-from eans.graph import SPLITS, KnowledgeGraph, Split
+from eans.graph import KnowledgeGraph, Split
 from eans.phases import phase
 from eans.ranking import MOST_ROWS, bytes_per_query
 from eans.recipes import Recipe, all_keys, default_for, key_groups, load, names
@@ -85,6 +85,7 @@ def costs(recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[s
         "validating": validations * min(ranked, len(graph.valid)) * triple,
         "ranking": held_out * triple,
     }
+    found = held(trainer, graph)
     return {
         "device": str(device),
         "hardware": hardware_name(device),
@@ -96,7 +97,7 @@ def costs(recipe: Recipe, graph: KnowledgeGraph, device: torch.device) -> dict[s
             **parts,
             "all": preparing + sum(parts.values()),
         },
-        "bytes": _bytes(trainer, graph) | {"ranking": _bytes_of_ranking(trainer, graph, memory)},
+        "bytes": found | {"all": sum(found.values()), "ranking": _bytes_of_ranking(trainer, graph, memory)},
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
     }
 
@@ -123,17 +124,3 @@ def _bytes_of_ranking(trainer: Trainer, graph: KnowledgeGraph, memory: int) -> i
     rows = min(MOST_ROWS[trainer.device.type], max(len(graph.valid), len(graph.test)))
     each = bytes_per_query(trainer.model)
     return each * max(min(1, rows), min(rows, memory // each))
-
-
-def _bytes(trainer: Trainer, graph: KnowledgeGraph) -> dict[str, int]:
-    """What a run holds while it trains: parameters, optimizer and sampler, and triples with their indices."""
-    tensors, _ = trainer.state()
-
-    def held(prefix: str) -> int:
-        return sum(value.nbytes for name, value in tensors.items() if name.startswith(prefix))
-
-    indices: list[Tensor] = [tensor for index in {graph.known, graph.known_train} for tensor in index.keys.values()]
-    triples = [*(graph.split(split) for split in SPLITS), graph.also_known]
-    found = {name: held(f"{name}.") for name in ("model", "optimizer", "sampler")}
-    found["graph"] = sum(tensor.nbytes for tensor in (*indices, *triples))
-    return found | {"all": sum(found.values())}

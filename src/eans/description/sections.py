@@ -29,6 +29,8 @@ MEMORY = {
     "optimizer": "optimizer",
     "sampler": "sampler",
     "graph": "triples and their indices",
+    "batches": "order and weights of positives",
+    "labels": "labels",
     "all": "all of these",
     "ranking": "besides, while ranking",
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from eans.description.sections import Facts, sections
+from eans.description.sections import Section
 from eans.progress import plain_console, plain_table
 
 if TYPE_CHECKING:
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 MOST_RELATIONS = 20
 
 
-def show(facts: Facts, console: Console) -> None:
-    """Print all tables with their titles and notes; of the relations, the most frequent ones."""
-    for place, section in enumerate(sections(facts)):
+def show(found: Iterable[Section], console: Console) -> None:
+    """Print tables with their titles and notes; of the relations, the most frequent ones."""
+    for place, section in enumerate(found):
         title = f"{section.title}: {section.about}" if section.about else section.title
         console.print(("\n" if place else "") + title, style="bold", soft_wrap=True)
         rows = section.rows
@@ -32,8 +33,8 @@ def show(facts: Facts, console: Console) -> None:
             console.print(note, soft_wrap=True)
 
 
-def write(facts: Facts) -> str:
+def written(found: Iterable[Section]) -> str:
     """What `show` prints where there is no terminal."""
     content = io.StringIO()
-    show(facts, plain_console(content))
+    show(found, plain_console(content))
     return content.getvalue().rstrip("\n")

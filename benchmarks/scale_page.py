@@ -148,6 +148,7 @@ def quality(found: Iterable[Mapping[str, Any]]) -> str:
         "run",
         "optimizer",
         "passes",
+        "ranked",
         "MRR of frequencies",
         "of the model",
         "of the planted structure",

@@ -1,8 +1,9 @@
 """Writes the tables of docs/explanation/scale.md: `python -m benchmarks.scale_page`.
 
-Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` stands what is made here: of ``records/large.jsonl``, and of
-what small trainers say of memory (`eans.description.growth`). All else is written by hand. What a plan says of a run is
-kept in ``records/large-plans.jsonl`` when the run is first seen: later versions may need less than the run did.
+Between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` stands what is made here: of ``records/large.jsonl``, of
+``records/large-optimizers.jsonl``, and of what small trainers say of memory (`eans.description.growth`). All else is
+written by hand. What a plan says of a run is kept in ``records/large-plans.jsonl`` when the run is first seen: later
+versions may need less than the run did.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from eans.recipes.build import resolve
 from eans.run import MEGABYTE
 
 PLANS = FILE.with_name("large-plans.jsonl")
+BY_OPTIMIZER = FILE.with_name("large-optimizers.jsonl")  # runs of `benchmarks.large` on one small graph
 PAGE = FILE.parent.parent / "docs" / "explanation" / "scale.md"
 MODELS = {"TransE, 200 wide": "transe", "ComplEx or RotatE, 400 wide": "complex"}
 GRAPHS = ("1m", "5m", "20m", "freebase86m")
@@ -170,6 +172,27 @@ def quality(found: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
+def by_optimizer(found: Iterable[Mapping[str, Any]]) -> str:
+    """MRR by optimizer and learning rate, the best rate of each optimizer in bold."""
+    mrr: dict[tuple[str, str], dict[float, float]] = {}
+    for record in found:
+        mrr.setdefault((title(record), record["optimizer"]), {})[record["lr"]] = record["valid"]["model"]["mrr"]
+    rates = sorted({rate for values in mrr.values() for rate in values})
+    rows = [
+        [
+            *key,
+            *(
+                "-"
+                if rate not in values
+                else f"{'**' * (best := values[rate] == max(values.values()))}{values[rate]:.4f}{'**' * best}"
+                for rate in rates
+            ),
+        ]
+        for key, values in mrr.items()
+    ]
+    return markdown(["run", "optimizer", *(f"lr {rate:g}" for rate in rates)], rows, 2)
+
+
 def made(found: Iterable[Mapping[str, Any]]) -> str:
     """What making the graphs took."""
     graphs = {record["entities"]: record["graph"] for record in found}
@@ -192,6 +215,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "graphs": lambda: made(records()),
     "runs": lambda: runs(records()),
     "quality": lambda: quality(records()),
+    "optimizers": lambda: by_optimizer(read(BY_OPTIMIZER)),
 }
 
 

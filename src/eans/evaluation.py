@@ -183,6 +183,8 @@ def rank(
         table: of this rank, where several have the rows of the model in parts; each calls this, and has the result.
     """
     require_graph(model, graph)
+    if not isinstance(table, ShardedTable | None):
+        raise UsageError(f"table must be of type ShardedTable or None, got {described(table)}")
     limit, memory, device = whole("limit", limit), whole("memory", memory), model.entity.device
     known = graph.known.to(device)
     with shown(of_one(progress), "ranking ") as report:

@@ -75,14 +75,14 @@ class TripleIndex:
         queries: by side, the distinct numbers ``anchor * R + relation``, ascending; None where they are in the keys.
     """
 
-    def __init__(self, triples: Tensor | Sequence[Tensor], num_entities: int, num_relations: int) -> None:
+    def __init__(self, triples: Tensor | list[Tensor], num_entities: int, num_relations: int) -> None:
         num_entities, num_relations = whole("num_entities", num_entities), whole("num_relations", num_relations)
         if num_entities * num_relations >= 2**63:
             raise DataError(f"{num_entities} entities x {num_relations} relations do not fit 64-bit keys")
         self.num_entities = num_entities
         self.num_relations = num_relations
         self.queries: dict[Side, Tensor] | None = None
-        parts = _checked([triples] if isinstance(triples, Tensor) else triples)
+        parts = _checked([*triples] if isinstance(triples, list | tuple) else [triples])
         if num_entities * num_relations * num_entities >= 2**63:
             size = sum(map(len, parts))
             if num_entities * (size + 1) >= 2**63:
@@ -185,7 +185,7 @@ class TripleIndex:
         return rows, self.keys[side][start[rows] + offset] % self.num_entities
 
 
-def _checked(parts: Sequence[Tensor]) -> Sequence[Tensor]:
+def _checked(parts: list[Tensor]) -> list[Tensor]:
     for part in parts:
         if not is_ids(part, 2) or part.shape[1] != 3:
             raise UsageError(f"triples must be an int64 tensor of shape [n, 3], got {described(part)}")

@@ -20,9 +20,6 @@ import helpers_ranks as ranks
 from helpers_runs import ring_graph, write_graph
 from test_restarts import SETTINGS, result
 
-if os.geteuid() or not shutil.which("ip"):
-    pytest.exit("tests/distributed_hosts.py makes network namespaces: run it as root, with ip of iproute2", 2)
-
 CARD = "eans0"  # of each host
 ADDRESSES = ("10.111.0.1", "10.111.0.2")
 LONG = {"train.steps": 600, "train.checkpoint_every": 40, "train.valid_every": 200}
@@ -130,6 +127,8 @@ def come_far(folder: Path, out: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the graph, and a run of two ranks on one host that nothing disturbed."""
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.exit("tests/distributed_hosts.py makes network namespaces: run it as root, with ip of iproute2", 2)
     folder = tmp_path_factory.mktemp("hosts")
     write_graph(ring_graph(), folder / "graph")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "eans"]

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Most tests keep one core busy.
 TEST_PROCESSES ?= 2
 
-.PHONY: help demo test test-triton test-distributed bench lint docs setup wheel clean
+.PHONY: help demo test test-triton test-distributed test-hosts bench lint docs setup wheel clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test-triton: setup  ## The GPU kernels, run by Triton's interpreter where there 
 
 test-distributed: setup  ## Ranks that are killed, stopped or cannot write, many times over; about ten minutes
 	$(BIN)/python -m pytest -n 0 tests/distributed_faults.py
+
+test-hosts: setup  ## Two hosts as network namespaces, cut off and killed; as root, with iproute2; about four minutes
+	$(BIN)/python -m pytest -n 0 tests/distributed_hosts.py
 
 bench: $(VENV)/.bench  ## This library and PyKEEN on this CPU, side by side; about 15 minutes
 	$(BIN)/python -m benchmarks.cpu

@@ -14,7 +14,7 @@ from typing import Any
 
 from eans import checkpoints
 from eans.cli import main
-from eans.distributed import ShardedTable, World, joining
+from eans.distributed import ShardedTable, World
 from eans.sharded_step import ShardedStep
 
 PLACES: dict[str, tuple[Any, str]] = {
@@ -54,5 +54,4 @@ def arm() -> None:
 
 if __name__ == "__main__":
     arm()
-    joining.ANSWER_SECONDS = float(os.environ.get("SECONDS", joining.ANSWER_SECONDS))
     main()

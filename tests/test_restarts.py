@@ -54,7 +54,7 @@ def run(
     start = command(folder, out, restarts, size)
     if resume:
         start = [*launch(restarts, size), str(KILLED), "train", "--resume", str(folder / out)]
-    environment = ranks.environment(KILL=kill, SECONDS=str(seconds))
+    environment = ranks.environment(KILL=kill, EANS_ANSWER_SECONDS=str(seconds))
     return subprocess.run(start, env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -104,7 +104,7 @@ def _trained(
     if world.size > 1:
         if out is None:
             raise UsageError("several ranks share a run folder, where a restart finds it: name one with --out")
-        if restarted() and (out / "recipe.toml").is_file():
+        if world.restarted and (out / "recipe.toml").is_file():
             return _resumed(out, device, world)
     recipe, graph = recipe_and_graph(name, data, overrides, partial(load_graph, reading=reading))
     with (
@@ -123,11 +123,6 @@ def _resumed(path: Path, device: str, world: World) -> Run:
         plain_console().print(f"{path} is complete already")
     with watching(path) as listener:
         return continue_run(path, device, listener, world=world)
-
-
-def restarted() -> bool:
-    """Has ``torchrun`` started this command before, and started it again because a process had failed?"""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 @contextlib.contextmanager

@@ -27,13 +27,16 @@ class World:
     Args:
         rank, size: which process this is, and of how many.
         device: where the tensors are that are sent: a CPU (gloo) or this rank's GPU (NCCL).
+        restarted: were ranks of this job started before, and ended?
 
     Attributes:
         sent: bytes that have left this rank.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | str = "cpu") -> None:
-        self.rank, self.size, self.device = rank, size, torch.device(device)
+    def __init__(
+        self, rank: int = 0, size: int = 1, device: torch.device | str = "cpu", restarted: bool = False
+    ) -> None:
+        self.rank, self.size, self.device, self.restarted = rank, size, torch.device(device), restarted
         self.sent = 0
 
     @property
